@@ -1,0 +1,209 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Config is neki.yaml: what `neki gateway`, `neki agent` and `neki admin` need to know before they can ask the
+// cluster. One file describes one process.
+type Config struct {
+	Cluster   string   `yaml:"cluster"`    // name of the cluster; default "main"
+	ID        string   `yaml:"id"`         // this gateway's, agent's (= node's) or admin's
+	Cell      string   `yaml:"cell"`       // availability zone
+	Listen    []string `yaml:"listen"`     // gateway: host:port for Postgres clients
+	SocketDir string   `yaml:"socket-dir"` // gateway: directory of the Unix socket; "" = none
+	HTTP      string   `yaml:"http"`       // host:port of metrics, health and pages; "" = none
+	Debug     string   `yaml:"debug"`      // host:port of pprof; "" = none
+	LogLevel  string   `yaml:"log-level"`  // debug, info, warn or error
+
+	TLS        TLS               `yaml:"tls"`     // gateway: towards Postgres clients
+	Backend    TLS               `yaml:"backend"` // gateway: towards Postgres instances
+	RPC        RPC               `yaml:"rpc"`     // between agents, admins and gateways
+	Etcd       Etcd              `yaml:"etcd"`
+	Auth       Auth              `yaml:"auth"`
+	Agent      Agent             `yaml:"agent"`
+	Parameters map[string]string `yaml:"parameters"` // start values; those set by SQL come before them
+}
+
+// TLS names files in PEM form.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"` // to check the other side; as a server: clients may give certificates
+}
+
+// RPC is the HTTP API of agents and admins.
+type RPC struct {
+	Listen    string `yaml:"listen"`     // host:port
+	URL       string `yaml:"url"`        // as others reach it; default https://<listen>, or http without tls
+	TLS       TLS    `yaml:"tls"`        // mutual
+	TokenFile string `yaml:"token-file"` // shared secret; without tls only, on loopback
+}
+
+// Etcd says where the catalog is.
+type Etcd struct {
+	Endpoints []string `yaml:"endpoints"`
+	TLS       TLS      `yaml:"tls"`
+}
+
+// Auth says how clients of a gateway authenticate.
+type Auth struct {
+	Rules []AuthRule `yaml:"rules"` // first match counts; none = all by scram-sha-256
+}
+
+// AuthRule is a line of pg_hba.conf.
+type AuthRule struct {
+	Type     string `yaml:"type"`     // local, host, hostssl or hostnossl
+	Database string `yaml:"database"` // names separated by commas, or all
+	User     string `yaml:"user"`     // names separated by commas, or all
+	Address  string `yaml:"address"`  // CIDR, or all
+	Method   string `yaml:"method"`   // scram-sha-256, md5, password, cert, trust or reject
+}
+
+// Agent is what an agent must know about its Postgres.
+type Agent struct {
+	Data         string `yaml:"data"`          // directory that holds PGDATA and the agent's own files
+	PostgresBin  string `yaml:"postgres-bin"`  // directory of the server binaries; "" = find them
+	PostgresUser string `yaml:"postgres-user"` // operating system user when the agent runs as root
+	Shard        string `yaml:"shard"`         // uid
+	Role         string `yaml:"role"`          // replica or rdonly; an empty shard's first replica becomes the primary
+	Host         string `yaml:"host"`          // as others reach the instance
+	Port         int    `yaml:"port"`
+}
+
+// LoadConfig reads and checks neki.yaml. Its errors name the line and the key.
+func LoadConfig(r io.Reader) (Config, error) {
+	c := Config{Cluster: "main", LogLevel: "info"}
+	var root yaml.Node
+	if err := yaml.NewDecoder(r).Decode(&root); err != nil {
+		if errors.Is(err, io.EOF) { // an empty file
+			return c, nil
+		}
+		return Config{}, fmt.Errorf("neki.yaml: %s", yamlMessage(err))
+	}
+	problems := checkKeys(&root, configKeys, "")
+	if err := root.Decode(&c); err != nil {
+		problems = append(problems, yamlProblems(err)...)
+	}
+	if len(problems) == 0 {
+		problems = c.check(&root)
+	}
+	if len(problems) > 0 {
+		return Config{}, fmt.Errorf("neki.yaml: %s", strings.Join(problems, "; "))
+	}
+	return c, nil
+}
+
+// Values gives the parameters of the file over the defaults.
+func (c Config) Values() (Parameters, error) {
+	pairs := make([]Pair, 0, len(c.Parameters))
+	for name, value := range c.Parameters {
+		pairs = append(pairs, Pair{name, value})
+	}
+	return DefaultParameters().SetAll(pairs)
+}
+
+// check looks at the values; root tells their lines.
+func (c Config) check(root *yaml.Node) []string {
+	k := checker{root: root}
+	k.name("cluster", c.Cluster)
+	if c.ID != "" {
+		k.name("id", c.ID)
+	}
+	for _, address := range c.Listen {
+		k.address("listen", address)
+	}
+	k.address("http", c.HTTP)
+	k.address("debug", c.Debug)
+	k.address("rpc.listen", c.RPC.Listen)
+	k.oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
+	k.oneOf("agent.role", c.Agent.Role, "", "replica", "rdonly")
+	for path, tls := range map[string]TLS{"tls": c.TLS, "backend": c.Backend, "rpc.tls": c.RPC.TLS, "etcd.tls": c.Etcd.TLS} {
+		if (tls.Cert == "") != (tls.Key == "") {
+			k.fail(path, "cert and key belong together")
+		}
+	}
+	if c.RPC.TokenFile != "" && c.RPC.TLS != (TLS{}) {
+		k.fail("rpc.token-file", "not used with rpc.tls")
+	}
+	if c.Agent.Port < 0 || c.Agent.Port > 65535 {
+		k.fail("agent.port", "not a port")
+	}
+	k.rules(c.Auth.Rules)
+	k.parameters(c)
+	return k.problems
+}
+
+type checker struct {
+	root     *yaml.Node
+	problems []string
+}
+
+func (k *checker) fail(path, format string, args ...any) {
+	at := ""
+	if n := find(k.root, path); n != nil {
+		at = fmt.Sprintf("line %d: ", n.Line)
+	}
+	k.problems = append(k.problems, at+path+": "+fmt.Sprintf(format, args...))
+}
+
+func (k *checker) name(path, value string) {
+	var n Neki
+	if value == "" || !parseShard(&n, value) {
+		k.fail(path, "%q is not a name of letters, digits, underscores and hyphens", value)
+	}
+}
+
+func (k *checker) address(path, value string) {
+	if value == "" {
+		return
+	}
+	if _, port, err := net.SplitHostPort(value); err != nil || port == "" {
+		k.fail(path, "%q is not host:port", value)
+	}
+}
+
+func (k *checker) oneOf(path, value string, allowed ...string) {
+	for _, a := range allowed {
+		if value == a {
+			return
+		}
+	}
+	k.fail(path, "%q is not one of %s", value, strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+}
+
+func (k *checker) rules(rules []AuthRule) {
+	for i, r := range rules {
+		path := fmt.Sprintf("auth.rules.%d.", i)
+		k.oneOf(path+"type", r.Type, "local", "host", "hostssl", "hostnossl")
+		k.oneOf(path+"method", r.Method, "scram-sha-256", "md5", "password", "cert", "trust", "reject")
+		if _, _, err := net.ParseCIDR(r.Address); err != nil && r.Address != "all" && r.Address != "" {
+			k.fail(path+"address", "%q is not an address range such as 10.0.0.0/8, or all", r.Address)
+		}
+	}
+}
+
+func (k *checker) parameters(c Config) {
+	bad := false
+	for name, value := range c.Parameters {
+		p := DefaultParameters()
+		row, ok := FindParameter(name)
+		err := unknownParameter(name)
+		if ok {
+			err = row.Parse(&p, value)
+		}
+		if err != nil {
+			bad = true
+			k.fail("parameters."+name, "%s", withHint(err))
+		}
+	}
+	if _, err := c.Values(); err != nil && !bad {
+		k.fail("parameters", "%s", withHint(err))
+	}
+}
