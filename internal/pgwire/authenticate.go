@@ -2,7 +2,14 @@ package pgwire
 
 import (
 	"context"
+	"crypto/md5" //nolint:gosec // the protocol's own, used only where configured
 	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/hex"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"neki/internal/pgerr"
 )
@@ -16,9 +23,15 @@ const (
 	MethodPassword               // the password in clear, against either kind of secret
 )
 
+// Largest answers of a client, as in Postgres.
+const (
+	maxSASLMessage  = 1024
+	maxPasswordBody = 65535
+)
+
 // Authenticator runs authentication exchanges with clients. It is immutable and safe for concurrent use.
 type Authenticator struct {
-	mock       [32]byte // keys the salts shown to unknown users: stable for a name, unknown outside
+	mock       Key // keys the salts shown to unknown users: stable for a name, unknown outside
 	iterations int
 }
 
@@ -46,8 +59,159 @@ func NewAuthenticator(mockSecret []byte, iterations int) *Authenticator {
 func (a *Authenticator) Authenticate(ctx context.Context, s *Startup, method Method, secret string) (*Keys, error) {
 	release := bind(ctx, s.Raw)
 	defer release()
-	switch method {
-	case MethodSCRAM, MethodMD5, MethodPassword:
+	switch {
+	case method == MethodPassword:
+		return a.clear(s, secret)
+	case method == MethodMD5 && isMD5(secret):
+		return nil, challengeMD5(s, secret)
 	}
-	return nil, pgerr.Fatal(pgerr.InternalError, "not built yet")
+	return a.scram(s, secret)
+}
+
+// verifier gives the verifier to test against; doomed says that it is made up.
+func (a *Authenticator) verifier(user, secret string) (v *Verifier, doomed bool) {
+	if v, err := ParseVerifier(secret); err == nil {
+		return v, false
+	}
+	salt := mac(a.mock[:], user)
+	return &Verifier{Iterations: a.iterations, Salt: salt[:saltLen]}, true
+}
+
+func (a *Authenticator) scram(s *Startup, secret string) (*Keys, error) {
+	x := scramServer{endpoint: s.endpoint, nonce: newNonce()}
+	x.verifier, x.doomed = a.verifier(s.User, secret)
+	if err := writeMessages(s.Conn, &pgproto3.AuthenticationSASL{AuthMechanisms: x.mechanisms()}); err != nil {
+		return nil, err
+	}
+	body, err := readAnswer(s, maxSASLMessage, "SASL")
+	if err != nil {
+		return nil, err
+	}
+	mechanism, message, err := parseSASLInitial(body)
+	if err != nil {
+		return nil, err
+	}
+	challenge, err := x.first(mechanism, message)
+	if err != nil {
+		return nil, err
+	}
+	if err = writeMessages(s.Conn, &pgproto3.AuthenticationSASLContinue{Data: []byte(challenge)}); err != nil {
+		return nil, err
+	}
+	if body, err = readAnswer(s, maxSASLMessage, "SASL"); err != nil {
+		return nil, err
+	}
+	final, keys, ok, err := x.final(body)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, errPassword(s.User)
+	}
+	return keys, writeMessages(s.Conn, &pgproto3.AuthenticationSASLFinal{Data: []byte(final)})
+}
+
+// readAnswer reads a password message, the only one a client may send while it is asked who it is.
+func readAnswer(s *Startup, limit uint32, what string) ([]byte, error) {
+	kind, body, err := readMessage(s.Conn, limit)
+	if err != nil {
+		return nil, err
+	}
+	if kind != 'p' {
+		return nil, pgerr.Fatal(pgerr.ProtocolViolation, "expected %s response, got message type %d", what, kind)
+	}
+	return body, nil
+}
+
+// parseSASLInitial takes a SASLInitialResponse apart. The length in it must be that of what follows; -1, for no data,
+// is none of SCRAM's.
+func parseSASLInitial(body []byte) (mechanism string, message []byte, err error) {
+	mechanism, rest, ok := cutString(body)
+	if !ok || len(rest) < 4 {
+		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "invalid SASLInitialResponse message")
+	}
+	message = rest[4:]
+	if uint64(binary.BigEndian.Uint32(rest)) != uint64(len(message)) {
+		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "invalid length of data in SASLInitialResponse message")
+	}
+	return mechanism, message, nil
+}
+
+// clear asks for the password itself. An unknown user costs the same work.
+func (a *Authenticator) clear(s *Startup, secret string) (*Keys, error) {
+	if err := writeMessages(s.Conn, &pgproto3.AuthenticationCleartextPassword{}); err != nil {
+		return nil, err
+	}
+	password, err := readPassword(s)
+	if err != nil {
+		return nil, err
+	}
+	if isMD5(secret) {
+		if subtle.ConstantTimeCompare([]byte(secret), []byte(md5Secret(password, s.User))) != 1 {
+			return nil, errPassword(s.User)
+		}
+		return nil, nil
+	}
+	verifier, doomed := a.verifier(s.User, secret)
+	if verifier.Iterations > maxIterations {
+		return nil, errPassword(s.User)
+	}
+	keys, ok := verifier.Check(password)
+	if !ok || doomed {
+		return nil, errPassword(s.User)
+	}
+	return keys, nil
+}
+
+func readPassword(s *Startup) (string, error) {
+	body, err := readAnswer(s, maxPasswordBody, "password")
+	if err != nil {
+		return "", err
+	}
+	password, rest, ok := cutString(body)
+	switch {
+	case !ok || len(rest) != 0:
+		return "", pgerr.Fatal(pgerr.ProtocolViolation, "invalid password packet size")
+	case password == "":
+		return "", pgerr.Fatal(pgerr.InvalidPassword, "empty password returned by client")
+	}
+	return password, nil
+}
+
+func challengeMD5(s *Startup, secret string) error {
+	var salt [4]byte
+	rand.Read(salt[:]) //nolint:errcheck // never fails: the process ends instead
+	if err := writeMessages(s.Conn, &pgproto3.AuthenticationMD5Password{Salt: salt}); err != nil {
+		return err
+	}
+	answer, err := readPassword(s)
+	if err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare([]byte(answer), []byte(md5Answer(secret, salt))) != 1 {
+		return errPassword(s.User)
+	}
+	return nil
+}
+
+func errPassword(user string) error {
+	return pgerr.Fatal(pgerr.InvalidPassword, "password authentication failed for user \"%s\"", user)
+}
+
+// isMD5 tells an md5 secret: "md5" and 32 lower-case hexadecimal digits.
+func isMD5(secret string) bool {
+	digits, ok := strings.CutPrefix(secret, "md5")
+	return ok && len(digits) == 2*md5.Size && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+func md5Secret(password, user string) string { return md5Text(password + user) }
+
+// md5Answer is what a client that knows the secret answers to a challenge.
+func md5Answer(secret string, salt [4]byte) string {
+	return md5Text(strings.TrimPrefix(secret, "md5") + string(salt[:]))
+}
+
+func md5Text(text string) string {
+	sum := md5.Sum([]byte(text)) //nolint:gosec // as above
+	return "md5" + hex.EncodeToString(sum[:])
 }
