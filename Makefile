@@ -42,7 +42,7 @@ fuzz: ## Run each fuzz test for FUZZTIME (default 20s)
 regress: setup-test build regress-only ## Run pg_regress suites and drivers against a cluster (SUITES="settings errors" picks suites)
 
 regress-only:
-	NEKI_SUITES="$(SUITES)" $(GO) test -count=1 -v -timeout 20m ./regress/...
+	NEKI_BIN=bin/neki NEKI_SUITES="$(SUITES)" $(GO) test -count=1 -v -timeout 20m ./regress/...
 
 clean: ## Remove what the tasks built; the data of `make run` stays
 	rm -rf bin .cache regress/out
