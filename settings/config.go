@@ -156,7 +156,7 @@ func (k *checker) fail(path, format string, args ...any) {
 func (k *checker) name(path, value string) {
 	var n Neki
 	if value == "" || !parseShard(&n, value) {
-		k.fail(path, "%q is not a name of letters, digits, underscores and hyphens", value)
+		k.fail(path, "%q is not a name of letters, digits, underscores, hyphens and dots", value)
 	}
 }
 

@@ -37,7 +37,7 @@ func (s Setting) allowedHint() string {
 	case s.Type == "interval":
 		return intervalHint
 	}
-	return "Allowed are up to 63 letters, digits, underscores and hyphens."
+	return "Allowed are up to 63 letters, digits, underscores, hyphens and dots."
 }
 
 // All gives every setting in the order of their names. The slice is the caller's.
@@ -141,7 +141,7 @@ func parseShard(n *Neki, text string) bool {
 		return false
 	}
 	for _, c := range []byte(text) {
-		if !isWordByte(c) && c != '-' {
+		if !isWordByte(c) && c != '-' && c != '.' {
 			return false
 		}
 	}

@@ -1,0 +1,188 @@
+package catalog
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// documents are the entries below a cluster's prefix, by key, as the store had them at a revision.
+type documents struct {
+	rev     int64
+	entries map[string]Entry
+}
+
+// replace takes a whole listing and reports whether anything is different.
+func (d *documents) replace(entries []Entry, rev int64) bool {
+	next := make(map[string]Entry, len(entries))
+	for _, e := range entries {
+		next[e.Key] = e
+	}
+	same := maps.EqualFunc(d.entries, next, func(a, b Entry) bool { return a.ModRev == b.ModRev })
+	first := d.entries == nil
+	d.entries, d.rev = next, max(d.rev, rev)
+	return first || !same
+}
+
+func (d *documents) apply(b Batch) {
+	for _, c := range b.Changes {
+		if c.Deleted {
+			delete(d.entries, c.Key)
+		} else {
+			d.entries[c.Key] = c.Entry
+		}
+	}
+	d.rev = max(d.rev, b.Rev)
+}
+
+// folder makes a Snapshot, all but its health, of documents.
+type folder struct {
+	snap   *Snapshot
+	log    *slog.Logger
+	rules  map[string]Rule
+	live   map[string]bool // by node
+	leader string
+}
+
+// fold makes a Snapshot of the documents. One that can't be read is logged and left out.
+func fold(d *documents, cluster string, log *slog.Logger) *Snapshot {
+	f := folder{
+		snap: &Snapshot{Revision: d.rev, Cluster: cluster}, log: log,
+		rules: map[string]Rule{}, live: map[string]bool{},
+	}
+	prefix := Prefix(cluster)
+	for key, e := range d.entries {
+		if err := f.add(strings.Split(strings.TrimPrefix(key, prefix), "/"), e); err != nil {
+			log.Error("catalog document left out", "key", key, "error", err)
+		}
+	}
+	f.finish()
+	return f.snap
+}
+
+func (f *folder) add(path []string, e Entry) error {
+	switch {
+	case path[0] == "shards" && len(path) > 2:
+		return f.addOfShard(path[1], path[2:], e)
+	case path[0] == "gateways" && len(path) == 2:
+		return add(&f.snap.Gateways, e, func(g *Gateway) { g.ModRev = e.ModRev })
+	case path[0] == "admin" && len(path) == 3:
+		return add(&f.snap.Admins, e, func(a *Admin) { a.ModRev = e.ModRev })
+	case path[0] == "admin" && len(path) == 2 && path[1] == "leader":
+		var leader Admin
+		err := decode(e, &leader)
+		f.leader = leader.ID
+		return err
+	case path[0] == "profiles" && len(path) == 2:
+		return add(&f.snap.Profiles, e, func(p *Profile) { p.ModRev = e.ModRev })
+	case path[0] == "parameters" && len(path) == 3:
+		f.snap.Parameters = append(f.snap.Parameters, ClusterParameter{path[1], path[2], string(e.Value)})
+	case path[0] == "topology" && len(path) == 1:
+		f.snap.Topology.ModRev = e.ModRev
+		return decode(e, &f.snap.Topology)
+	}
+	return nil
+}
+
+func (f *folder) addOfShard(uid string, path []string, e Entry) error {
+	switch {
+	case path[0] == "shard" && len(path) == 1:
+		return add(&f.snap.Shards, e, func(s *Shard) { s.UID, s.ModRev = uid, e.ModRev })
+	case path[0] == "rule" && len(path) == 1:
+		var r Rule
+		if err := decode(e, &r); err != nil {
+			return err
+		}
+		r.ModRev = e.ModRev
+		f.rules[uid] = r
+	case path[0] == "members" && len(path) == 2:
+		return add(&f.snap.Nodes, e, func(n *Node) { n.ID, n.Shard, n.ModRev = path[1], uid, e.ModRev })
+	case path[0] == "live" && len(path) == 2:
+		f.live[path[1]] = true
+	}
+	return nil
+}
+
+func decode(e Entry, into any) error {
+	if err := json.Unmarshal(e.Value, into); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}
+
+func add[T any](list *[]T, e Entry, complete func(*T)) error {
+	var v T
+	if err := decode(e, &v); err != nil {
+		return err
+	}
+	complete(&v)
+	*list = append(*list, v)
+	return nil
+}
+
+// finish sorts, and joins what stands in several documents.
+func (f *folder) finish() {
+	s := f.snap
+	slices.SortFunc(s.Shards, func(a, b Shard) int { return strings.Compare(a.UID, b.UID) })
+	slices.SortFunc(s.Nodes, func(a, b Node) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Shard, b.Shard))
+	})
+	slices.SortFunc(s.Gateways, func(a, b Gateway) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.Admins, func(a, b Admin) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.Profiles, func(a, b Profile) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Parameters, func(a, b ClusterParameter) int {
+		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Name, b.Name))
+	})
+	for i := range s.Admins {
+		s.Admins[i].Leader = s.Admins[i].ID == f.leader
+	}
+	s.rules = make([]Rule, len(s.Shards))
+	for i := range s.Shards {
+		f.applyRule(&s.Shards[i], &s.rules[i])
+	}
+	for i := range s.Nodes {
+		s.Nodes[i].Live = f.live[s.Nodes[i].ID]
+	}
+	s.groupNodes()
+}
+
+// applyRule puts the rule of a shard in its place: where there is one, it says who leads, not the shard's document.
+func (f *folder) applyRule(sh *Shard, place *Rule) {
+	r, ok := f.rules[sh.UID]
+	if !ok {
+		return
+	}
+	*place = r
+	if r.Term >= sh.Term {
+		sh.Primary, sh.Term = r.Leader, r.Term
+	}
+}
+
+// groupNodes fills ofShard; a node of a shard without a document counts too.
+func (s *Snapshot) groupNodes() {
+	groups := map[string][]*Node{}
+	for i := range s.Nodes {
+		groups[s.Nodes[i].Shard] = append(groups[s.Nodes[i].Shard], &s.Nodes[i])
+	}
+	for uid, nodes := range groups {
+		s.ofShard = append(s.ofShard, shardNodes{uid, slices.Clip(nodes)})
+	}
+	slices.SortFunc(s.ofShard, func(a, b shardNodes) int { return strings.Compare(a.uid, b.uid) })
+	s.health = make([]*NodeHealth, len(s.Nodes))
+}
+
+// planKey gives the part of the documents that plans depend on, in a form that can be compared.
+func planKey(d *documents, s *Snapshot) string {
+	var b bytes.Buffer
+	for i := range s.Shards {
+		sh := &s.Shards[i]
+		fmt.Fprintf(&b, "%q %q %t %q\n", sh.UID, sh.Name, sh.Authoritative, sh.Groups)
+	}
+	fmt.Fprintf(&b, "%d %d", s.Topology.ModRev, d.entries[SchemaKey(s.Cluster)].ModRev)
+	return b.String()
+}

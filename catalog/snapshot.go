@@ -1,0 +1,160 @@
+package catalog
+
+import (
+	"iter"
+	"slices"
+	"strings"
+)
+
+// Snapshot is one view of the cluster. It is immutable: its slices are shared and must not be written to. All are
+// sorted by id (Parameters by scope and name). Lookups allocate nothing.
+type Snapshot struct {
+	Revision int64 // of the store
+	// PlanVersion changes only when plans may change: with shards, the topology and the schema, not with health. It
+	// grows, in this process.
+	PlanVersion uint64
+	Cluster     string
+	Shards      []Shard
+	Nodes       []Node
+	Gateways    []Gateway
+	Admins      []Admin
+	Profiles    []Profile
+	Parameters  []ClusterParameter
+	Topology    Topology // Document is nil when none was ever set
+
+	rules   []Rule        // of the shards, at the same places; the zero Rule where there is none
+	ofShard []shardNodes  // of the shards, at the same places
+	health  []*NodeHealth // of the nodes, at the same places; nil = no report yet
+}
+
+type shardNodes struct {
+	uid   string
+	nodes []*Node
+}
+
+// ClusterParameter is a parameter that was set by SQL.
+type ClusterParameter struct{ Scope, Name, Value string }
+
+// Shard gives the shard of that uid, nil when there is none.
+func (s *Snapshot) Shard(uid string) *Shard {
+	i, ok := slices.BinarySearchFunc(s.Shards, uid, func(a Shard, uid string) int { return strings.Compare(a.UID, uid) })
+	if !ok {
+		return nil
+	}
+	return &s.Shards[i]
+}
+
+// Rule gives the rule of the shard of that uid, nil when there is none.
+func (s *Snapshot) Rule(uid string) *Rule {
+	i, ok := slices.BinarySearchFunc(s.Shards, uid, func(a Shard, uid string) int { return strings.Compare(a.UID, uid) })
+	if !ok || s.rules[i].ModRev == 0 {
+		return nil
+	}
+	return &s.rules[i]
+}
+
+// Node gives the node of that id, nil when there is none.
+func (s *Snapshot) Node(id string) *Node {
+	i, ok := s.nodeIndex(id)
+	if !ok {
+		return nil
+	}
+	return &s.Nodes[i]
+}
+
+func (s *Snapshot) nodeIndex(id string) (int, bool) {
+	return slices.BinarySearchFunc(s.Nodes, id, func(a Node, id string) int { return strings.Compare(a.ID, id) })
+}
+
+// NodesOf gives the nodes of a shard, the primary too, in the order of their ids. The slice must not be written to.
+func (s *Snapshot) NodesOf(shard string) []*Node {
+	i, ok := slices.BinarySearchFunc(s.ofShard, shard, func(a shardNodes, uid string) int {
+		return strings.Compare(a.uid, uid)
+	})
+	if !ok {
+		return nil
+	}
+	return s.ofShard[i].nodes
+}
+
+// PrimaryOf gives the node that is the primary of a shard, nil when there is none.
+func (s *Snapshot) PrimaryOf(shard string) *Node {
+	sh := s.Shard(shard)
+	if sh == nil || sh.Primary == "" {
+		return nil
+	}
+	return s.Node(sh.Primary)
+}
+
+// Health gives what is known of a node's health, nil when its agent has never reported to this process.
+func (s *Snapshot) Health(node string) *NodeHealth {
+	i, ok := s.nodeIndex(node)
+	if !ok {
+		return nil
+	}
+	return s.health[i]
+}
+
+// Authoritative gives the shard that is the source of schema and type OIDs; nil when there is no shard. Where no shard
+// says that it is, it is the first.
+func (s *Snapshot) Authoritative() *Shard {
+	for i := range s.Shards {
+		if s.Shards[i].Authoritative {
+			return &s.Shards[i]
+		}
+	}
+	if len(s.Shards) == 0 {
+		return nil
+	}
+	return &s.Shards[0]
+}
+
+// Profile gives the profile of that name, nil when there is none; for "" the default one.
+func (s *Snapshot) Profile(name string) *Profile {
+	for i := range s.Profiles {
+		if p := &s.Profiles[i]; p.Name == name || name == "" && p.Default {
+			return p
+		}
+	}
+	return nil
+}
+
+// Gateway gives the gateway of that id, nil when there is none.
+func (s *Snapshot) Gateway(id string) *Gateway {
+	i, ok := slices.BinarySearchFunc(s.Gateways, id, func(a Gateway, id string) int { return strings.Compare(a.ID, id) })
+	if !ok {
+		return nil
+	}
+	return &s.Gateways[i]
+}
+
+// Leader gives the admin that leads, nil when there is none.
+func (s *Snapshot) Leader() *Admin {
+	for i := range s.Admins {
+		if s.Admins[i].Leader {
+			return &s.Admins[i]
+		}
+	}
+	return nil
+}
+
+// Parameter gives the text of a parameter that was set by SQL.
+func (s *Snapshot) Parameter(scope, name string) (string, bool) {
+	for i := range s.Parameters {
+		if p := &s.Parameters[i]; p.Scope == scope && p.Name == name {
+			return p.Value, true
+		}
+	}
+	return "", false
+}
+
+// ParametersOf gives the names and texts of a scope's parameters that were set by SQL, in the order of the names.
+func (s *Snapshot) ParametersOf(scope string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for i := range s.Parameters {
+			if p := &s.Parameters[i]; p.Scope == scope && !yield(p.Name, p.Value) {
+				return
+			}
+		}
+	}
+}
