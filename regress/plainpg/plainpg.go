@@ -187,7 +187,7 @@ func credential() (*syscall.Credential, error) {
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		return nil, fmt.Errorf("Postgres refuses to run as root: %w", err)
+		return nil, fmt.Errorf("finding a user that may run Postgres: %w", err)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
