@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"fmt"
+	"io"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -25,8 +27,10 @@ const (
 // Key is a SCRAM-SHA-256 key. It prints as "redacted".
 type Key [keyLen]byte
 
-func (Key) String() string       { return redacted }
-func (Key) GoString() string     { return redacted }
+// Format prints "redacted", whatever the verb.
+func (Key) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) } //nolint:errcheck // fmt keeps the error
+
+// LogValue keeps a key out of logs.
 func (Key) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // MarshalText keeps a key out of JSON and other dumps.
@@ -89,9 +93,11 @@ func (v *Verifier) Text() string {
 		base64.StdEncoding.EncodeToString(v.StoredKey[:]) + ":" + base64.StdEncoding.EncodeToString(v.ServerKey[:])
 }
 
-func (v *Verifier) String() string       { return redacted }
-func (v *Verifier) GoString() string     { return redacted }
-func (v *Verifier) LogValue() slog.Value { return slog.StringValue(redacted) }
+// Format prints "redacted", whatever the verb.
+func (v Verifier) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) } //nolint:errcheck // fmt keeps the error
+
+// LogValue keeps a verifier out of logs.
+func (v Verifier) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // Check reports whether password is the verifier's, and gives the keys if so.
 func (v *Verifier) Check(password string) (*Keys, bool) {
