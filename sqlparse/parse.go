@@ -1,0 +1,91 @@
+package sqlparse
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	pg_query "github.com/pganalyze/pg_query_go/v5"
+	"github.com/pganalyze/pg_query_go/v5/parser"
+
+	"neki/internal/pgerr"
+)
+
+// Parse parses and classifies one statement. Text may end in semicolons and comments; more than one statement is an
+// error: cut with Split first. Every error is a *pgerr.Error that is ErrUnparsable, with the position in characters of
+// text where there is one.
+func Parse(text string) (*Statement, error) {
+	spans, err := Split(nil, text)
+	if err != nil {
+		return nil, err
+	}
+	if len(spans) == 0 {
+		return &Statement{Kind: KindEmpty, Text: text}, nil
+	}
+	if len(spans) > 1 {
+		return nil, errSyntax("cannot insert multiple commands into a prepared statement")
+	}
+	tree, err := pg_query.Parse(text)
+	if err != nil {
+		return nil, errParser(err)
+	}
+	// The lexer and the grammar must agree on where statements end, else part of the text would go unseen.
+	if len(tree.Stmts) != 1 || tree.Stmts[0].Stmt == nil {
+		return nil, errSyntax("the statement can't be told from its neighbours")
+	}
+	return classify(text, spans[0], tree)
+}
+
+// errParser makes the client's error of one of the parser's.
+func errParser(err error) *pgerr.Error {
+	var pe *parser.Error
+	if !errors.As(err, &pe) {
+		return errSyntax(fmt.Sprintf("statement can't be represented: %v", err))
+	}
+	e := errSyntax(pe.Message)
+	switch {
+	case strings.Contains(pe.Message, "not supported"), strings.Contains(pe.Message, "not implemented"),
+		strings.HasPrefix(pe.Message, "current database cannot be changed"):
+		e.Code = pgerr.FeatureNotSupported
+	case pe.Message == "memory exhausted" || strings.HasPrefix(pe.Message, "stack depth"):
+		e.Code = pgerr.StatementTooComplex
+	}
+	if pe.Cursorpos > 0 {
+		e.Position = int32(pe.Cursorpos)
+	}
+	return e
+}
+
+// Deparse writes a tree of one query or change of rows as text. Other statements are refused: the deparser kills the
+// process on some of their options, and the gateway has no need to write them.
+func Deparse(tree *ParseResult) (string, error) {
+	for _, s := range tree.GetStmts() {
+		switch unwrap(s.GetStmt()).(type) {
+		case *SelectStmt, *InsertStmt, *UpdateStmt, *DeleteStmt, *MergeStmt:
+		default:
+			return "", pgerr.New(pgerr.InternalError, "only a query or a change of rows can be written as text")
+		}
+	}
+	text, err := pg_query.Deparse(tree)
+	if err != nil {
+		return "", pgerr.New(pgerr.InternalError, "statement can't be written as text: %w", err)
+	}
+	return text, nil
+}
+
+// DeparseNode is Deparse for a single statement.
+func DeparseNode(stmt *Node) (string, error) {
+	return Deparse(&ParseResult{Stmts: []*RawStmt{{Stmt: stmt}}})
+}
+
+// Fingerprint gives the parser's fingerprint of a text: equal for statements that differ in constants only.
+func Fingerprint(text string) (uint64, error) {
+	if err := check(text); err != nil {
+		return 0, err
+	}
+	f, err := pg_query.FingerprintToUInt64(text)
+	if err != nil {
+		return 0, errParser(err)
+	}
+	return f, nil
+}
