@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -61,6 +62,9 @@ func (w *writer) report(reports map[string]report) {
 			w.rings[node] = ring
 		}
 		ring.Merge(r.at, h.Ring)
+		if h.FlushLSN > ring.Newest() {
+			ring.Add(r.at, h.FlushLSN)
+		}
 		h.Ring = nil // it would only take memory
 		w.reports[node] = r
 	}
@@ -101,6 +105,7 @@ func (w *writer) newlyStale(now time.Time) bool {
 func (w *writer) replace(now time.Time) {
 	w.dirty = false
 	snap := *w.static
+	w.promote(&snap, now)
 	snap.health = make([]*NodeHealth, len(snap.Nodes))
 	for i := range snap.Nodes {
 		if r, ok := w.reports[snap.Nodes[i].ID]; ok {
@@ -112,6 +117,29 @@ func (w *writer) replace(now time.Time) {
 		close(w.live.ready)
 	}
 	close(old.changed)
+}
+
+// promote lets an instance that serves as a primary in a later term than the store tells be the primary: after a
+// failover its report is often here before the store's watch. Terms only come from the store, so it is never wrong.
+func (w *writer) promote(snap *Snapshot, now time.Time) {
+	copied := false
+	for node, r := range w.reports {
+		h := &r.health
+		n := snap.Node(node)
+		if h.Role != RolePrimary || h.State != StateServing || now.Sub(r.at) > StaleAfter || n == nil {
+			continue
+		}
+		sh := snap.Shard(n.Shard)
+		if sh == nil || h.Term <= sh.Term {
+			continue
+		}
+		if !copied {
+			snap.Shards = slices.Clone(snap.Shards)
+			copied = true
+			sh = snap.Shard(n.Shard)
+		}
+		sh.Primary, sh.Term = node, h.Term
+	}
 }
 
 // assess says what a report means now.
@@ -133,6 +161,9 @@ func (w *writer) assess(snap *Snapshot, n *Node, r report, now time.Time) *NodeH
 		return h
 	}
 	h.Lag, h.LagKnown = ring.Lag(now, h.replayed())
+	if h.Node == sh.Primary {
+		h.Lag, h.LagKnown = 0, true
+	}
 	h.LagBytes = max(0, int64(ring.Newest())-int64(h.replayed()))
 	h.LagReason = unknownBecause(h, &primary.health, now.Sub(primary.at))
 	h.LagBytesKnown = h.replayed() != 0 && !h.Stale && now.Sub(primary.at) <= StaleAfter

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,8 +81,8 @@ func (l *Live) StoreError() error {
 func (l *Live) Report(h Health) {
 	now := time.Now()
 	l.mu.Lock()
-	if before, ok := l.pending[h.Node]; ok && len(before.health.Ring) > 0 {
-		h.Ring = append(h.Ring[:len(h.Ring):len(h.Ring)], older(before, now)...)
+	if before, ok := l.pending[h.Node]; ok && before.health.continuedBy(&h) {
+		h.Ring = append(slices.Clip(h.Ring), older(before, now)...)
 	}
 	l.pending[h.Node] = report{h, now}
 	l.mu.Unlock()
@@ -89,6 +90,14 @@ func (l *Live) Report(h Health) {
 	case l.wake <- struct{}{}:
 	default:
 	}
+}
+
+// maxPending bounds the samples that wait for Run.
+const maxPending = 4096
+
+// continuedBy reports whether the samples of h and of a later report belong to one ring.
+func (h *Health) continuedBy(later *Health) bool {
+	return h.Role == later.Role && h.Term == later.Term && h.Timeline == later.Timeline && len(h.Ring) < maxPending
 }
 
 // older gives the samples of a report that nobody has looked at, as they are now.
