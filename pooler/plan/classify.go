@@ -1,0 +1,290 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/sqlparse"
+)
+
+// maker holds what the plan of one statement is made from.
+type maker struct {
+	virtual VirtualSchema
+	snap    *catalog.Snapshot
+	env     *Env
+}
+
+// make parses and plans one statement that was not in the cache. text is the original, sh its shape.
+func (pl *Planner) make(text string, sh sqlparse.Shape, snap *catalog.Snapshot, env *Env) (*Plan, error) {
+	lifted := string(sh.Text)
+	st, err := sqlparse.Parse(text)
+	if err != nil {
+		p := unparsable(snap, err)
+		p.Query, p.ByText = lifted, true
+		p.keep(text, lifted)
+		return p, nil
+	}
+	m := maker{virtual: pl.virtual, snap: snap, env: env}
+	p, err := m.plan(st)
+	if err != nil {
+		return nil, err
+	}
+	p.Query = lifted
+	if secret(p.Tag) {
+		p.Query = p.Tag + " ..."
+	}
+	if f, err := sqlparse.Fingerprint(text); err == nil && st.Kind != sqlparse.KindEmpty {
+		p.Fingerprint = fmt.Sprintf("%016x", f)
+	}
+	p.ByText = len(sh.Literals) > 0 && p.dependsOnLiterals(st)
+	p.keep(text, lifted)
+	return p, nil
+}
+
+// keep sets what the cache needs to know.
+func (p *Plan) keep(text, lifted string) {
+	p.key = lifted
+	if p.ByText {
+		p.key = text
+	}
+	p.bytes = sizeOf(p)
+}
+
+// secret reports whether statements of the tag may hold passwords, which must not be shown in neki.plans. Literals of
+// utility statements are part of their shape.
+func secret(tag string) bool {
+	switch tag {
+	case "CREATE ROLE", "ALTER ROLE", "CREATE USER", "ALTER USER", "CREATE USER MAPPING", "ALTER USER MAPPING",
+		"CREATE SUBSCRIPTION", "ALTER SUBSCRIPTION", "CREATE SERVER", "ALTER SERVER", "ALTER SYSTEM":
+		return true
+	}
+	return false
+}
+
+// unparsable is the plan of a text of which nothing is known: the server sees it as it is, on the primary (or on the
+// standby that the session asked for, which refuses writes by itself), and the connection is not trusted afterwards.
+func unparsable(snap *catalog.Snapshot, cause error) *Plan {
+	p := &Plan{
+		Kind: sqlparse.KindOther, Tag: "statement", Route: Route{Kind: RouteOne, Shard: homeShard(snap)},
+		Verdict: Unproven, Why: "the text does not parse", Pins: PinOpaque, ParseError: cause,
+		ChangesFunctions: true, shardRefused: "a statement that does not parse",
+	}
+	p.bytes = sizeOf(p)
+	return p
+}
+
+// homeShard gives the uid of the shard that holds all unsharded data; "" while no shard is known.
+func homeShard(snap *catalog.Snapshot) string {
+	if s := snap.Authoritative(); s != nil {
+		return s.UID
+	}
+	return ""
+}
+
+// plan makes the plan of a parsed statement. Query, Fingerprint and the rest that only the text tells are the caller's.
+func (m maker) plan(st *sqlparse.Statement) (*Plan, error) {
+	if err := checkSettings(st); err != nil {
+		return nil, err
+	}
+	p := &Plan{
+		Kind: st.Kind, Tag: st.Tag, Effects: st.Effects, Pins: pinsOf(st), Tables: tablesOf(st),
+		Set: st.Set, SetConfigs: st.SetConfigs, Show: st.Show, Tx: st.Tx, Discard: st.Discard, Channel: st.Channel,
+		Route: Route{Kind: RouteOne, Shard: homeShard(m.snap)}, ChangesFunctions: changesFunctions(st),
+		shardRefused: refusedWithShard(st),
+	}
+	p.withoutTree(st)
+	if len(st.Relations) == 0 {
+		p.Route.Kind = RouteAny
+	}
+	handled, err := m.virtualPlan(p, st)
+	if err != nil || handled {
+		return p, err
+	}
+	m.judge(p, st)
+	if p.Route.Kind == RouteLocal || p.Route.Kind == RouteControl {
+		p.Route.Shard = ""
+	}
+	return p, m.inner(p, st)
+}
+
+// inner plans the statement inside EXPLAIN and PREPARE.
+func (m maker) inner(p *Plan, st *sqlparse.Statement) error {
+	var err error
+	switch {
+	case st.Explain != nil && st.Explain.Query != nil:
+		p.Explain, err = m.explain(p, st)
+	case st.Kind == sqlparse.KindPrepare && st.Prepared.Query != nil:
+		p.Inner, err = m.plan(st.Prepared.Query)
+	}
+	return err
+}
+
+// withoutTree copies what holds nodes of the parse tree, so that a cached plan does not hold the tree.
+func (p *Plan) withoutTree(st *sqlparse.Statement) {
+	if st.Copy != nil {
+		dup := *st.Copy
+		dup.Query = bare(dup.Query)
+		p.Copy = &dup
+	}
+	if st.Prepared != nil {
+		dup := *st.Prepared
+		dup.Query, dup.Values = bare(dup.Query), nil
+		p.Prepared = &dup
+	}
+	if st.Cursor != nil {
+		dup := *st.Cursor
+		dup.Query = bare(dup.Query)
+		p.Cursor = &dup
+	}
+}
+
+func bare(st *sqlparse.Statement) *sqlparse.Statement {
+	if st == nil {
+		return nil
+	}
+	return &sqlparse.Statement{Kind: st.Kind, Text: st.Text, Tag: st.Tag, Effects: st.Effects, Params: st.Params}
+}
+
+func tablesOf(st *sqlparse.Statement) []string {
+	var out []string
+	seen := make(map[string]bool, len(st.Relations))
+	for _, r := range st.Relations {
+		if name := r.String(); !seen[name] {
+			seen[name] = true
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// pinCauses maps effects to the pins that they cause.
+var pinCauses = []struct {
+	effect sqlparse.Effects
+	pin    Pins
+}{
+	{sqlparse.EffectTempObject, PinTempObject},
+	{sqlparse.EffectAdvisoryLock, PinAdvisoryLock},
+	{sqlparse.EffectListen, PinListen},
+	{sqlparse.EffectHoldCursor, PinHoldCursor},
+	{sqlparse.EffectLoadLibrary, PinLoad},
+	{sqlparse.EffectSetSeed, PinSetSeed},
+}
+
+func pinsOf(st *sqlparse.Statement) Pins {
+	var pins Pins
+	for _, c := range pinCauses {
+		if st.Effects.Any(c.effect) {
+			pins |= c.pin
+		}
+	}
+	switch st.Kind {
+	case sqlparse.KindPrepare:
+		return PinPrepared // nothing else happens yet
+	case sqlparse.KindDo, sqlparse.KindCall:
+		pins |= PinOpaque
+	}
+	for _, c := range st.SetConfigs {
+		if !c.Constant { // a setting nobody can name has changed
+			pins |= PinOpaque
+		}
+	}
+	return pins
+}
+
+// changesFunctions reports whether volatilities may differ after the statement.
+func changesFunctions(st *sqlparse.Statement) bool {
+	switch st.Kind {
+	case sqlparse.KindDo, sqlparse.KindCall:
+		return true
+	case sqlparse.KindDDL:
+		for _, what := range []string{"FUNCTION", "PROCEDURE", "ROUTINE", "AGGREGATE", "EXTENSION", "SCHEMA"} {
+			if strings.HasSuffix(st.Tag, what) {
+				return true
+			}
+		}
+		return strings.HasPrefix(st.Tag, "DROP ") || st.Tag == "CREATE VIEW" || st.Tag == "CREATE TABLE"
+	}
+	return false
+}
+
+// gatewayRun lists the functions that are run by the gateway when data is sharded.
+var gatewayRun = []string{"current_setting", "nextval", "set_config"} // sorted
+
+// refusedWithShard says what can't run while __neki.shard is set; "" = it can.
+func refusedWithShard(st *sqlparse.Statement) string {
+	switch st.Kind {
+	case sqlparse.KindDDL, sqlparse.KindCopy, sqlparse.KindDo:
+		return st.Tag
+	}
+	for _, f := range st.Functions {
+		if (f.Schema == "" || f.Schema == systemSchema) && contains(gatewayRun, f.Name) {
+			return f.Name + "()"
+		}
+	}
+	return ""
+}
+
+// dependsOnLiterals reports whether the plan would be another one under other literals.
+func (p *Plan) dependsOnLiterals(st *sqlparse.Statement) bool {
+	switch st.Kind {
+	case sqlparse.KindSelect, sqlparse.KindInsert, sqlparse.KindUpdate, sqlparse.KindDelete, sqlparse.KindMerge:
+	default:
+		return true
+	}
+	if p.Route.Kind == RouteVirtual || len(p.SetConfigs) > 0 {
+		return true
+	}
+	for _, f := range st.Functions {
+		if f.Name == currentSetting {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckParameter refuses the values of Postgres's parameters under which the gateway would read another text than the
+// server, in SET as well as at startup.
+func CheckParameter(name, value string) *pgerr.Error {
+	switch strings.ToLower(name) {
+	case "standard_conforming_strings":
+		if on, known := parseBool(value); known && !on {
+			return pgerr.New(pgerr.FeatureNotSupported, "standard_conforming_strings must be on").
+				WithHint(`Write backslash escapes as E'...'.`)
+		}
+	case "client_encoding":
+		switch strings.ReplaceAll(strings.ToUpper(strings.ReplaceAll(value, "_", "")), "-", "") {
+		case "SJIS", "MSKANJI", "SHIFTJIS", "WIN932", "WINDOWS932", "SHIFTJIS2004", "SJIS2004", "BIG5", "WIN950",
+			"WINDOWS950", "GBK", "WIN936", "WINDOWS936", "UHC", "WIN949", "WINDOWS949", "GB18030", "JOHAB":
+			return pgerr.New(pgerr.FeatureNotSupported, "client_encoding %q is not supported", value).
+				WithDetail("Its characters may hold bytes that look like quotes and backslashes.").
+				WithHint("Use UTF8.")
+		}
+	}
+	return nil
+}
+
+func parseBool(value string) (on, known bool) {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "on", "true", "yes", "1", "t", "y", "tr", "tru", "ye":
+		return true, true
+	case "off", "false", "no", "0", "f", "n", "of", "fa", "fal", "fals":
+		return false, true
+	}
+	return false, false
+}
+
+func checkSettings(st *sqlparse.Statement) error {
+	if s := st.Set; s != nil && !s.Default {
+		if err := CheckParameter(s.Name, s.Value); err != nil {
+			return err
+		}
+	}
+	for _, c := range st.SetConfigs {
+		if err := CheckParameter(c.Name, c.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+// Package plan decides what is to be done with a statement, before anything is sent anywhere.
+//
+// A [Planner] turns a statement's text into a [Plan]: who answers it (the session itself, the engine over the virtual
+// neki schema, or a shard), whether it is proven to be a read, what state it leaves in a server connection, and what the
+// session must remember when it succeeds. Plans are found again by the statement's shape, its text with the literals
+// lifted out, in a cache that is bounded in bytes; a hit costs no parse and no allocation. Since a shard is always sent
+// the client's original bytes, one plan serves all literals, except where the plan itself depends on them
+// ([Plan.ByText]): those are found by their whole text.
+//
+// A Plan says nothing of the session's __neki.* settings: [Access] joins the two for each execution and says which kind
+// of instance may serve the statement, or refuses it. [Destination] does the same for the shard.
+//
+// Unproven is a write: text that does not parse, and a call of a function that is not known to be harmless, go to the
+// primary. What a function does is learned from pg_proc by [Functions], one for each database.
+//
+// A Plan is immutable but for its counters and is shared by all sessions. A Planner, Functions and Statistics are safe for concurrent
+// use. The goroutines here are those of the cache, which [Planner.Close] joins.
+//
+// Manual: https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-USERS and
+// https://www.postgresql.org/docs/current/xfunc-volatility.html
+package plan

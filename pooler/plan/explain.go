@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"strconv"
+	"time"
+
+	"neki/internal/pgerr"
+	"neki/sqlparse"
+)
+
+// Explain is an EXPLAIN statement. When Neki is false it goes to the shard as it is.
+type Explain struct {
+	Inner   *Plan // of the statement explained
+	Offset  int   // where its text begins in the text of the EXPLAIN
+	Neki    bool  // NEKI_PLAN or NEKI_PG_PLAN: the session answers it by Render
+	PGPlan  bool  // NEKI_PG_PLAN: with the shard's own plan
+	Analyze bool
+	Costs   bool   // figures that change from one run to the next are shown
+	Format  string // text, json, yaml or xml
+}
+
+const (
+	optionPlan   = "neki_plan"
+	optionPGPlan = "neki_pg_plan"
+)
+
+func nekiExplain(e *sqlparse.ExplainStmt) bool { return e.Option(optionPlan) || e.Option(optionPGPlan) }
+
+// explain plans an EXPLAIN; p is its own plan, already judged.
+func (m maker) explain(p *Plan, st *sqlparse.Statement) (*Explain, error) {
+	in := st.Explain
+	e := &Explain{
+		Offset: in.Offset, Neki: nekiExplain(in), PGPlan: in.Option(optionPGPlan), Analyze: in.Analyze, Costs: true,
+		Format: in.Format,
+	}
+	for _, o := range in.Options {
+		if o.Name == "costs" {
+			e.Costs = in.Option("costs")
+		}
+	}
+	inner, err := m.plan(in.Query)
+	if err != nil {
+		return nil, err
+	}
+	e.Inner = inner
+	if !e.Neki {
+		return e, nil
+	}
+	switch e.Format {
+	case "text", "json", "yaml", "xml":
+	default:
+		return nil, pgerr.New(pgerr.InvalidParameterValue,
+			"unrecognized value for EXPLAIN option \"format\": \"%s\"", e.Format).
+			WithHint("Available values: text, json, yaml, xml.")
+	}
+	p.neutral(RouteLocal, "EXPLAIN of the gateway's plan")
+	p.Route.Shard = ""
+	return e, nil
+}
+
+// Instance is a candidate as EXPLAIN shows it: what backend.Candidate holds.
+type Instance struct {
+	Node, Role, Cell string
+	Tier             string // preferred, tolerable or excluded
+	Reason           string // why excluded
+	Load             int    // outstanding statements
+	Chosen           bool
+}
+
+// Actual is what EXPLAIN (NEKI_PLAN, ANALYZE) measured.
+type Actual struct {
+	Rows     int64
+	Duration time.Duration
+	Wait     time.Duration // for a connection and for a replica to catch up
+}
+
+// Explained is what the session knows beside the plan.
+type Explained struct {
+	Target    string // of __neki.target
+	Access    string // the kind of instance that Access gave; "" when refused
+	Refused   error  // the error of Access, Destination or of the choice of a replica
+	Shard     string // uid by Destination; "" for plans without a shard
+	Instances []Instance
+	Actual    *Actual  // with ANALYZE
+	PGPlan    []string // lines of the shard's own plan, with NEKI_PG_PLAN
+	Engine    []string // lines of the engine's plan, for the virtual schema; may be nil
+}
+
+// Render gives the rows of EXPLAIN (NEKI_PLAN): one for each line of text, one document in the other formats.
+func Render(e *Explain, x Explained) []string {
+	doc := describe(e, x)
+	switch e.Format {
+	case "json":
+		return []string{doc.json()}
+	case "yaml":
+		return []string{doc.yaml()}
+	case "xml":
+		return []string{doc.xml()}
+	}
+	return doc.text()
+}
+
+// describe builds the document that all formats show.
+func describe(e *Explain, x Explained) *document {
+	p := e.Inner
+	d := newDocument()
+	d.add("Route", p.Route.Kind.String())
+	d.add("Statement", p.Tag)
+	d.add("Class", class(p))
+	if p.Why != "" {
+		d.add("Reason", p.Why)
+	}
+	if len(p.Tables) > 0 {
+		d.list("Relations", p.Tables)
+	}
+	if pins := p.Pins.Reasons(); len(pins) > 0 {
+		d.list("Pins", pins)
+	}
+	if x.Shard != "" {
+		d.add("Shard", x.Shard)
+	}
+	if p.Route.Backend() {
+		d.add("Target", x.Target)
+		describeInstances(d, e, x)
+	}
+	if x.Refused != nil {
+		err := pgerr.From(x.Refused)
+		d.add("Refused", err.Message+" ("+err.Code+")")
+	}
+	if a := x.Actual; a != nil {
+		describeActual(d, e, a)
+	}
+	if len(x.Engine) > 0 {
+		d.list("Engine", x.Engine)
+	}
+	if len(x.PGPlan) > 0 {
+		d.list("Postgres Plan", x.PGPlan)
+	}
+	return d
+}
+
+func class(p *Plan) string {
+	if p.Verdict == Read && !p.Proven() {
+		return "unproven: a replica refused it before"
+	}
+	return p.Verdict.String()
+}
+
+func describeInstances(d *document, e *Explain, x Explained) {
+	if x.Access != "" {
+		d.add("Instance Kind", x.Access)
+	}
+	for _, in := range x.Instances {
+		if in.Chosen {
+			d.add("Instance", in.Node)
+		}
+	}
+	for _, in := range x.Instances {
+		item := d.item("Candidates")
+		item.add("Node", in.Node)
+		item.add("Role", in.Role)
+		if in.Cell != "" {
+			item.add("Cell", in.Cell)
+		}
+		item.add("Tier", in.Tier)
+		if in.Reason != "" {
+			item.add("Reason", in.Reason)
+		}
+		if in.Chosen {
+			item.add("Chosen", "yes")
+		}
+		if e.Costs {
+			item.add("Outstanding", strconv.Itoa(in.Load))
+		}
+	}
+}
+
+func describeActual(d *document, e *Explain, a *Actual) {
+	d.add("Actual Rows", strconv.FormatInt(a.Rows, 10))
+	if e.Costs {
+		d.add("Actual Time", milliseconds(a.Duration))
+		d.add("Waited", milliseconds(a.Wait))
+	}
+}
+
+func milliseconds(d time.Duration) string {
+	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 3, 64) + " ms"
+}

@@ -1,0 +1,175 @@
+package plan
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Function is a row of pg_proc as far as planning needs it.
+type Function struct {
+	Schema, Name string
+	MinArgs      int  // without those that have defaults
+	MaxArgs      int  // -1: variadic
+	Volatile     bool // provolatile = 'v', but for functions known to be harmless
+}
+
+// Relation is the name of a relation.
+type Relation struct {
+	Schema, Name string
+}
+
+// FunctionsQuery reads pg_proc in the form of Function. Functions of uuid-ossp and pgcrypto are VOLATILE only because
+// they give random values. pg_catalog's own are judged by harmless.
+const FunctionsQuery = `SELECT n.nspname::pg_catalog.text, p.proname::pg_catalog.text,
+ (p.pronargs - p.pronargdefaults - CASE WHEN p.provariadic <> 0 THEN 1 ELSE 0 END)::pg_catalog.int4,
+ (CASE WHEN p.provariadic <> 0 THEN -1 ELSE p.pronargs END)::pg_catalog.int4,
+ p.provolatile = 'v' AND coalesce(p.probin, '') NOT IN ('$libdir/uuid-ossp', '$libdir/pgcrypto')
+ FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+ GROUP BY 1, 2, 3, 4, 5`
+
+// RelationsQuery reads the relations whose names ($1, text[]) the virtual schema has too, for FuncCatalog.Relation.
+const RelationsQuery = `SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text
+ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relname::pg_catalog.text = ANY ($1) AND c.relkind NOT IN ('i', 'I', 't')
+ AND n.nspname NOT IN ('neki', '__neki')`
+
+// Load reads a database's functions and the relations that RelationsQuery gives.
+type Load func(ctx context.Context) ([]Function, []Relation, error)
+
+// Functions knows the functions of one database. Until the first Refresh, and from Invalidate to the next, it knows
+// none, so that every call counts as a write.
+type Functions struct {
+	load    Load
+	refresh sync.Mutex // one load at a time
+	table   atomic.Pointer[functionTable]
+	version atomic.Uint64
+	stale   chan struct{} // holds one token when Invalidate was called
+}
+
+// functionTable is immutable.
+type functionTable struct {
+	byName    map[string][]overload
+	relations map[Relation]struct{}
+	sum       uint64 // of all rows: equal tables need no new version
+}
+
+// overload is all functions of a name, schema, number of arguments and volatility.
+type overload struct {
+	schema   string
+	min, max int16
+	volatile bool
+}
+
+var _ FuncCatalog = (*Functions)(nil)
+
+// NewFunctions makes a catalog that reads by load. It starts no goroutine: its owner calls Refresh, from time to time and
+// when Stale says so.
+func NewFunctions(load Load) *Functions {
+	return &Functions{load: load, stale: make(chan struct{}, 1)}
+}
+
+// Refresh reads the database. The version changes only when something differs.
+func (f *Functions) Refresh(ctx context.Context) error {
+	f.refresh.Lock()
+	defer f.refresh.Unlock()
+	before := f.version.Load()
+	functions, relations, err := f.load(ctx)
+	if err != nil {
+		return err
+	}
+	t := newFunctionTable(functions, relations)
+	if old := f.table.Load(); old != nil && old.sum == t.sum {
+		return nil
+	}
+	if f.version.Load() != before { // invalidated while it was read: it may be the state from before
+		return nil
+	}
+	f.table.Store(t)
+	f.version.Add(1)
+	return nil
+}
+
+// Invalidate forgets everything, because functions may have changed. Stale then fires.
+func (f *Functions) Invalidate() {
+	f.table.Store(nil)
+	f.version.Add(1)
+	select {
+	case f.stale <- struct{}{}:
+	default:
+	}
+}
+
+// Stale gives a token when a Refresh is needed.
+func (f *Functions) Stale() <-chan struct{} { return f.stale }
+
+// Loaded reports whether functions are known.
+func (f *Functions) Loaded() bool { return f.table.Load() != nil }
+
+// Version changes whenever an answer of Volatile or Relation may.
+func (f *Functions) Version() uint64 { return f.version.Load() }
+
+// Volatile judges a call. Argument types are not known here, so all functions that could be meant count, and one that is
+// volatile decides.
+func (f *Functions) Volatile(schema, name string, nargs int, searchPath []string) (volatile, known bool) {
+	t := f.table.Load()
+	if t == nil {
+		return true, false
+	}
+	for _, o := range t.byName[name] {
+		if nargs < int(o.min) || o.max >= 0 && nargs > int(o.max) || !visible(o.schema, schema, searchPath) {
+			continue
+		}
+		known = true
+		volatile = volatile || o.volatile
+	}
+	return volatile || !known, known
+}
+
+// Relation tells whether the database has a relation of a name that the virtual schema has too.
+func (f *Functions) Relation(schema, name string) (exists, known bool) {
+	t := f.table.Load()
+	if t == nil {
+		return false, false
+	}
+	_, exists = t.relations[Relation{schema, name}]
+	return exists, true
+}
+
+func visible(schema, wanted string, searchPath []string) bool {
+	if wanted != "" {
+		return schema == wanted
+	}
+	return slices.Contains(searchPath, schema)
+}
+
+// tableSeed makes sums of one process comparable.
+var tableSeed = maphash.MakeSeed()
+
+func newFunctionTable(functions []Function, relations []Relation) *functionTable {
+	t := &functionTable{byName: make(map[string][]overload, len(functions)), relations: make(map[Relation]struct{})}
+	schemas := make(map[string]string) // one string for each schema's name
+	for _, fn := range functions {
+		schema, ok := schemas[fn.Schema]
+		if !ok {
+			schema = fn.Schema
+			schemas[schema] = schema
+		}
+		o := overload{schema: schema, min: int16(fn.MinArgs), max: int16(fn.MaxArgs), volatile: fn.Volatile}
+		if o.volatile && schema == systemSchema && isHarmless(fn.Name) {
+			o.volatile = false
+		}
+		if !o.volatile && schema == systemSchema && hasEffects(fn.Name) {
+			o.volatile = true
+		}
+		t.byName[fn.Name] = append(t.byName[fn.Name], o)
+		t.sum += maphash.Comparable(tableSeed, fn) // a sum: the order of rows does not count
+	}
+	for _, r := range relations {
+		t.relations[r] = struct{}{}
+		t.sum += maphash.Comparable(tableSeed, r)
+	}
+	return t
+}

@@ -1,0 +1,152 @@
+package plan
+
+import (
+	"sync/atomic"
+
+	"neki/sqlparse"
+)
+
+// RouteKind says who answers a statement.
+type RouteKind uint8
+
+// The kinds of routes.
+const (
+	RouteOne     RouteKind = iota // the data of one shard
+	RouteAny                      // a shard, but each would answer alike: no relation is named
+	RouteLocal                    // the session itself; nothing is sent
+	RouteVirtual                  // the engine, over the neki schema
+	RouteControl                  // transaction control and DISCARD: the session, and the connections that it holds
+)
+
+var routeWords = [...]string{"one shard", "any shard", "gateway", "neki schema", "session's connections"}
+
+// String names the kind as EXPLAIN (NEKI_PLAN) does.
+func (k RouteKind) String() string { return routeWords[k] }
+
+// Route is where a statement goes. It is a value: routes by key will add what they need beside Shard.
+type Route struct {
+	Kind  RouteKind
+	Shard string // uid, for RouteOne and RouteAny
+}
+
+// Backend reports whether the statement is sent to a shard.
+func (r Route) Backend() bool { return r.Kind == RouteOne || r.Kind == RouteAny }
+
+// Verdict is what is known of a statement's writing.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Unproven Verdict = iota // may write: for the primary under target auto; a standby refuses it by itself if it does
+	Read                    // proven to be a read that any replica can serve
+	Write                   // known to write: refused under target replica and rdonly
+	Neutral                 // touches no data: SET, SHOW, transaction control ...; good on any kind of instance
+)
+
+var verdictWords = [...]string{"unproven", "read", "write", "neutral"}
+
+// String names the verdict as EXPLAIN (NEKI_PLAN) does.
+func (v Verdict) String() string { return verdictWords[v] }
+
+// Pins is what a statement leaves behind in its server connection, so that the connection stays the client's.
+type Pins uint16
+
+// The causes of pins.
+const (
+	PinTempObject Pins = 1 << iota
+	PinAdvisoryLock
+	PinListen
+	PinHoldCursor
+	PinLoad
+	PinSetSeed
+	PinPrepared // a statement made by SQL's PREPARE
+	PinOpaque   // the parser can't see what it leaves: unparsable text, DO, CALL
+)
+
+var pinWords = [...]string{
+	"temp object", "session advisory lock", "LISTEN", "WITH HOLD cursor", "LOAD", "setseed", "PREPARE",
+	"unknown effects",
+}
+
+// Reasons gives the causes in words, as neki.sessions shows them.
+func (p Pins) Reasons() []string {
+	var out []string
+	for i, w := range pinWords {
+		if p&(1<<i) != 0 {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Plan is what was decided about a statement. Only its counters change after it was made.
+type Plan struct {
+	hits atomic.Int64
+	_    [56]byte // the counter must not share a cache line with what every hit reads
+
+	Query       string // the text with literals lifted
+	Fingerprint string // 16 hex digits; "" when the text does not parse
+	Kind        sqlparse.Kind
+	Tag         string // the command, as errors name it: "INSERT", "CREATE TABLE"
+	Route       Route
+	Verdict     Verdict
+	Why         string // what decided the verdict, e.g. "calls volatile function nextval"
+	Effects     sqlparse.Effects
+	Pins        Pins
+	Tables      []string // relations that are named, as written
+	ByText      bool     // depends on literals: valid for this very text only
+
+	Set        *sqlparse.SetStmt    // SET and RESET; to be remembered when it succeeds
+	SetConfigs []sqlparse.SetConfig // set_config calls; to be remembered when the statement succeeds
+	Show       string               // name asked by SHOW, lower case; "all"
+	Tx         *sqlparse.TxStmt
+	Copy       *sqlparse.CopyStmt
+	Prepared   *sqlparse.PreparedStmt
+	Discard    *sqlparse.DiscardStmt
+	Cursor     *sqlparse.CursorStmt
+	Channel    *sqlparse.ChannelStmt
+	Call       *sqlparse.CallStmt  // of a procedure of the neki schema
+	Explain    *Explain            // of EXPLAIN; its Inner is the plan of the statement explained
+	Inner      *Plan               // of PREPARE: the plan of the statement prepared
+	Statement  *sqlparse.Statement // with its tree; only for RouteVirtual
+	ParseError error               // why the text does not parse; it is sent as it is nevertheless
+
+	// ChangesFunctions: DDL after which volatilities may differ. The session calls Functions.Invalidate when it has
+	// succeeded, and again when its transaction has ended.
+	ChangesFunctions bool
+
+	refused      string // what a read-only session is told it can't execute
+	shardRefused string // what a session with __neki.shard is told it can't execute; "" = allowed
+	disproved    atomic.Bool
+	stats        atomic.Pointer[entry]
+	key          string // what is compared on a cache hit: Query, or the original text when ByText
+	bytes        int64
+	version      version
+	marker       bool // of a shape whose plans are ByText; never given out
+}
+
+// version is what a cached plan was made under.
+type version struct {
+	catalog   uint64
+	functions uint64
+}
+
+// Part is one statement of a string of statements.
+type Part struct {
+	Plan       *Plan
+	Start, End int // byte offsets into the string
+}
+
+// Hits counts how often the plan came from the cache.
+func (p *Plan) Hits() int64 { return p.hits.Load() }
+
+// Bytes estimates the memory that the plan holds.
+func (p *Plan) Bytes() int64 { return p.bytes }
+
+// Proven reports whether the plan is a proven read. It takes a lesson into account: see Disprove.
+func (p *Plan) Proven() bool { return p.Verdict == Read && !p.disproved.Load() }
+
+// Disprove notes that a replica refused the statement with 25006 although it was taken for a read, e.g. because a view
+// hides a call of nextval. Under target auto it goes to the primary from now on; the session runs it there again if
+// nothing has reached the client yet.
+func (p *Plan) Disprove() { p.disproved.Store(true) }
