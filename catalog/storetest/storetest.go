@@ -362,7 +362,7 @@ func testLease(t *testing.T, h Harness, p string) {
 	wantErr(t, "leased put on a false condition", err, catalog.ErrConflict)
 	must[int64](t)(lease.Txn(t.Context(), nil, []catalog.Op{catalog.PutOp(p+"b", []byte("2")), catalog.PutOp(p+"c", nil)}))
 	put(t, h.Store, p+"c", "taken over") // a put without the lease takes the key out of it
-	w := watch(t, h.Store, p, rev+4)
+	w := watch(t, h.Store, p, rev+2)
 	select {
 	case <-lease.Lost():
 		t.Error("the lease is lost")
