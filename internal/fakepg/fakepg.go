@@ -22,8 +22,12 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// limit bounds a script: a test that hangs fails with the step it hung in.
-const limit = 30 * time.Second
+// limit bounds a script: a test that hangs fails with the step it hung in. When the test is over, what is on its way may
+// still arrive for the time of grace.
+const (
+	limit = 30 * time.Second
+	grace = time.Second
+)
 
 // Step is one act of a script.
 type Step struct {
@@ -38,7 +42,7 @@ type Script []Step
 // Server plays a script for each connection.
 type Server struct {
 	tb       testing.TB
-	listener net.Listener
+	listener *net.TCPListener
 	scripts  []Script
 	wg       sync.WaitGroup
 	done     []chan struct{} // one for each script, closed at its end
@@ -46,7 +50,8 @@ type Server struct {
 	mu      sync.Mutex
 	started int
 	ended   bool
-	conns   map[net.Conn]struct{}
+	conns   map[net.Conn]bool // the value says whether its script is in a step that may be cut off
+	over    chan struct{}     // closed when the test is over
 	errs    []error
 }
 
@@ -57,7 +62,7 @@ func Start(tb testing.TB, scripts ...Script) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{tb: tb, listener: l, scripts: scripts, conns: map[net.Conn]struct{}{}}
+	s := &Server{tb: tb, listener: l.(*net.TCPListener), scripts: scripts, conns: map[net.Conn]bool{}, over: make(chan struct{})}
 	for range scripts {
 		s.done = append(s.done, make(chan struct{}))
 	}
@@ -118,25 +123,32 @@ func (s *Server) accept() {
 func (s *Server) start(conn net.Conn) (n int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return 0, false
-	}
 	n = s.started
 	s.started++
 	if n >= len(s.scripts) {
 		s.errs = append(s.errs, fmt.Errorf("connection %d came, but there are only %d scripts", n, len(s.scripts)))
 		return 0, false
 	}
-	s.conns[conn] = struct{}{}
+	s.conns[conn] = false
+	patience := limit
+	if s.ended { // it came while the test still ran, and waited to be accepted
+		patience = grace
+		if s.started == len(s.scripts) {
+			s.listener.Close()
+		}
+	}
+	conn.SetDeadline(time.Now().Add(patience))
 	return n, true
 }
 
 func (s *Server) play(n int, conn net.Conn) {
 	defer close(s.done[n])
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(limit))
-	c := &Conn{Net: conn, Backend: pgproto3.NewBackend(conn, conn)}
+	c := &Conn{Net: conn, Backend: pgproto3.NewBackend(conn, conn), over: s.over}
 	for i, step := range s.scripts[n] {
+		if !s.enter(conn, step) {
+			return
+		}
 		err := step.run(c)
 		if errors.Is(err, errFinished) {
 			return
@@ -153,16 +165,34 @@ func (s *Server) play(n int, conn net.Conn) {
 	}
 }
 
+// enter notes that a connection goes into a step, and says false if the test is over and the step needs not be run.
+func (s *Server) enter(conn net.Conn, step Step) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[conn] = step.last
+	return !s.ended || !step.last
+}
+
 // end stops the server and reports.
 func (s *Server) end() {
 	s.mu.Lock()
 	s.ended = true
-	for conn := range s.conns {
-		conn.SetDeadline(time.Unix(1, 0))
+	close(s.over)
+	for conn, mayBeCut := range s.conns {
+		deadline := time.Now()
+		if !mayBeCut {
+			deadline = deadline.Add(grace)
+		}
+		conn.SetDeadline(deadline)
+	}
+	if s.started < len(s.scripts) {
+		s.listener.SetDeadline(time.Now().Add(grace))
+	} else {
+		s.listener.Close()
 	}
 	s.mu.Unlock()
-	s.listener.Close()
 	s.wg.Wait()
+	s.listener.Close()
 	for _, err := range s.errs {
 		s.tb.Errorf("fakepg: %v", err)
 	}

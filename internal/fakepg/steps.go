@@ -19,6 +19,8 @@ type Conn struct {
 	Net     net.Conn
 	Backend *pgproto3.Backend
 	Startup *pgproto3.StartupMessage // set by the login steps
+
+	over <-chan struct{}
 }
 
 // PID and Secret are what Login sends as BackendKeyData.
@@ -26,6 +28,9 @@ const PID = 4242
 
 // Secret goes with PID.
 func Secret() []byte { return []byte{1, 2, 3, 4} }
+
+// Run runs the step: for steps made of steps.
+func (s Step) Run(c *Conn) error { return s.run(c) }
 
 // Do is a step of one's own.
 func Do(name string, run func(*Conn) error) Step { return Step{name: name, run: run} }
@@ -214,7 +219,7 @@ func Signal(ch chan<- struct{}) Step {
 
 // Await waits for a test to close ch.
 func Await(ch <-chan struct{}) Step {
-	return Do("await", func(*Conn) error {
+	return Do("await", func(c *Conn) error {
 		timer := time.NewTimer(limit)
 		defer timer.Stop()
 		select {
@@ -222,6 +227,8 @@ func Await(ch <-chan struct{}) Step {
 			return nil
 		case <-timer.C:
 			return errors.New("nobody signalled in time")
+		case <-c.over:
+			return errors.New("the test ended without the signal")
 		}
 	})
 }
