@@ -27,7 +27,7 @@ SELECT count(*) > 0 AS some FROM neki.metrics;
 SELECT count(*) > 0 AS some FROM neki.events;
 SELECT count(*) > 0 AS some FROM neki.plans;
 SELECT name, value FROM neki.parameters WHERE name LIKE 'replication-lag-tolerable-%' ORDER BY 1;
-SELECT count(*) FROM neki.replica_choice WHERE shard = (SELECT min(shard) FROM neki.shards);
+SELECT count(*) FROM neki.replica_choice((SELECT shard FROM neki.shards WHERE authoritative));
 
 -- Types of columns.
 SELECT pg_typeof(lag) AS lag, pg_typeof(lag_bytes) AS lag_bytes, pg_typeof(replay_lsn) AS lsn,

@@ -1,0 +1,115 @@
+package regress
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	adminsql "neki/admin_sql"
+	"neki/settings"
+)
+
+// Parts of the manual are made from the tables in the code; this test holds them to it and -update writes them.
+func TestManualMatchesTheCode(t *testing.T) {
+	schema := adminsql.New(adminsql.Inputs{})
+	for file, want := range map[string]string{
+		"settings.md": settings.Markdown(),
+		"sql.md":      schemaMarkdown(schema),
+	} {
+		path := filepath.Join("..", "docs", file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const begin, end = "<!-- begin: made from the code -->\n", "<!-- end: made from the code -->\n"
+		before, rest, ok := strings.Cut(string(text), begin)
+		have, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no part between %q and %q", path, begin, end)
+		}
+		if have == want {
+			continue
+		}
+		if !*update {
+			t.Errorf("%s differs from the code: go test ./regress -run Manual -update", path)
+			continue
+		}
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func schemaMarkdown(s *adminsql.Schema) string {
+	var b strings.Builder
+	b.WriteString("## Relations\n\n")
+	for _, r := range s.Relations() {
+		if r.Function {
+			continue
+		}
+		writeRelation(&b, r)
+	}
+	b.WriteString("## Functions\n\n")
+	for _, r := range s.Relations() {
+		if r.Function {
+			writeRelation(&b, r)
+		}
+	}
+	b.WriteString("## Procedures\n\n| procedure | what it does |\n|---|---|\n")
+	for _, p := range s.Procedures() {
+		fmt.Fprintf(&b, "| `neki.%s(%s)` | %s |\n", p.Name, arguments(p.Args), p.Comment)
+	}
+	return b.String()
+}
+
+func writeRelation(b *strings.Builder, r *adminsql.Relation) {
+	name := r.FullName()
+	if r.Function {
+		name += "(" + arguments(r.Args) + ")"
+	}
+	fmt.Fprintf(b, "### `%s`\n\n%s.\n\n| column | type | |\n|---|---|---|\n", name, r.Comment)
+	for _, c := range r.Columns {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", c.Name, adminsql.TypeName(c.Type), c.Comment)
+	}
+	b.WriteString("\n")
+}
+
+func arguments(args []adminsql.Argument) string {
+	var parts []string
+	for _, a := range args {
+		part := a.Name + " " + adminsql.TypeName(a.Type)
+		if a.Default != nil {
+			part += " DEFAULT " + *a.Default
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+
+// TestLinksOfTheManual follows every link between files of the project.
+func TestLinksOfTheManual(t *testing.T) {
+	files, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := filepath.Glob("../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, top...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+}
