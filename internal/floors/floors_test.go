@@ -31,6 +31,8 @@ var floorOf = map[string]int{
 	"exec":              2,
 	"cluster/pgproc":    2,
 
+	"catalog/etcdstore/embedded": 3,
+
 	"exec/build":     3,
 	"cluster/backup": 3,
 	"cluster/decide": 3,
