@@ -4,6 +4,7 @@ import (
 	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/settings"
+	"neki/sqlparse"
 )
 
 // TxState is what a session's transaction means for the choice of an instance.
@@ -40,11 +41,16 @@ func Access(p *Plan, n settings.Neki, tx TxState) (catalog.Role, *pgerr.Error) {
 		}
 		return catalog.RoleReplica, nil
 	case settings.TargetAuto:
-		if tx == TxReadOnly || tx == TxNone && p.Proven() {
+		if tx == TxReadOnly || tx == TxNone && (p.Proven() || beginsReadOnly(p)) {
 			return catalog.RoleReplica, nil
 		}
 	}
 	return catalog.RolePrimary, nil
+}
+
+// beginsReadOnly reports whether the plan begins a transaction that can run on a replica by its own words.
+func beginsReadOnly(p *Plan) bool {
+	return p.Kind == sqlparse.KindBegin && p.Tx.ReadOnly != nil && BeginState(*p.Tx.ReadOnly, p.Tx.Isolation) == TxReadOnly
 }
 
 // AccessAll is Access for statements that run on one connection in one implicit transaction: all must be proven reads

@@ -21,7 +21,7 @@ func (pl *Planner) make(text string, sh sqlparse.Shape, snap *catalog.Snapshot, 
 	lifted := string(sh.Text)
 	st, err := sqlparse.Parse(text)
 	if err != nil {
-		p := unparsable(snap, err)
+		p := unparsable(text, snap, err)
 		p.Query, p.ByText = lifted, true
 		p.keep(text, lifted)
 		return p, nil
@@ -65,11 +65,11 @@ func secret(tag string) bool {
 
 // unparsable is the plan of a text of which nothing is known: the server sees it as it is, on the primary (or on the
 // standby that the session asked for, which refuses writes by itself), and the connection is not trusted afterwards.
-func unparsable(snap *catalog.Snapshot, cause error) *Plan {
+func unparsable(text string, snap *catalog.Snapshot, cause error) *Plan {
 	p := &Plan{
 		Kind: sqlparse.KindOther, Tag: "statement", Route: Route{Kind: RouteOne, Shard: homeShard(snap)},
 		Verdict: Unproven, Why: "the text does not parse", Pins: PinOpaque, ParseError: cause,
-		ChangesFunctions: true, shardRefused: "a statement that does not parse",
+		ChangesFunctions: mayChangeFunctions(text), shardRefused: "a statement that does not parse",
 	}
 	p.bytes = sizeOf(p)
 	return p
@@ -95,18 +95,21 @@ func (m maker) plan(st *sqlparse.Statement) (*Plan, error) {
 		shardRefused: refusedWithShard(st),
 	}
 	p.withoutTree(st)
-	if len(st.Relations) == 0 {
-		p.Route.Kind = RouteAny
-	}
 	handled, err := m.virtualPlan(p, st)
 	if err != nil || handled {
 		return p, err
 	}
 	m.judge(p, st)
-	if p.Route.Kind == RouteLocal || p.Route.Kind == RouteControl {
-		p.Route.Shard = ""
+	if err := m.inner(p, st); err != nil {
+		return nil, err
 	}
-	return p, m.inner(p, st)
+	switch {
+	case p.Route.Kind == RouteLocal || p.Route.Kind == RouteControl:
+		p.Route.Shard = ""
+	case p.Verdict == Read && len(st.Relations) == 0 && len(st.Functions) == 0: // a function may read a table
+		p.Route.Kind = RouteAny
+	}
+	return p, nil
 }
 
 // inner plans the statement inside EXPLAIN and PREPARE.
@@ -117,6 +120,9 @@ func (m maker) inner(p *Plan, st *sqlparse.Statement) error {
 		p.Explain, err = m.explain(p, st)
 	case st.Kind == sqlparse.KindPrepare && st.Prepared.Query != nil:
 		p.Inner, err = m.plan(st.Prepared.Query)
+		if err == nil && !p.Inner.Route.Backend() {
+			p.Route.Kind, p.Pins = RouteLocal, 0
+		}
 	}
 	return err
 }
@@ -193,20 +199,24 @@ func pinsOf(st *sqlparse.Statement) Pins {
 	return pins
 }
 
-// changesFunctions reports whether volatilities may differ after the statement.
+// changesFunctions reports whether volatilities may differ after the statement. What DO, CALL and other tools of indirect
+// change do is found by the next Refresh; until then a standby refuses what a changed function writes.
 func changesFunctions(st *sqlparse.Statement) bool {
-	switch st.Kind {
-	case sqlparse.KindDo, sqlparse.KindCall:
-		return true
-	case sqlparse.KindDDL:
-		for _, what := range []string{"FUNCTION", "PROCEDURE", "ROUTINE", "AGGREGATE", "EXTENSION", "SCHEMA"} {
-			if strings.HasSuffix(st.Tag, what) {
-				return true
-			}
+	if st.Kind != sqlparse.KindDDL {
+		return false
+	}
+	for _, what := range []string{"FUNCTION", "PROCEDURE", "ROUTINE", "AGGREGATE", "EXTENSION", "SCHEMA", "OWNED"} {
+		if strings.HasSuffix(st.Tag, what) {
+			return true
 		}
-		return strings.HasPrefix(st.Tag, "DROP ") || st.Tag == "CREATE VIEW" || st.Tag == "CREATE TABLE"
 	}
 	return false
+}
+
+// mayChangeFunctions is changesFunctions for a text that does not parse.
+func mayChangeFunctions(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, "function") || strings.Contains(text, "procedure")
 }
 
 // gatewayRun lists the functions that are run by the gateway when data is sharded.

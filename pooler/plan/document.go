@@ -10,12 +10,15 @@ import (
 // document is an ordered tree of properties that can be written in each format of EXPLAIN.
 type document struct {
 	properties []property
+	short      string // all of it in one line, for text
 }
 
 // property has one of value, lines and items.
 type property struct {
 	name  string
 	value string
+	bare  bool   // a number or boolean, which JSON and YAML write without quotes
+	unit  string // of a number, shown in text only
 	lines []string
 	items []*document
 }
@@ -26,18 +29,31 @@ func (d *document) add(name, value string) {
 	d.properties = append(d.properties, property{name: name, value: value})
 }
 
+// addBare adds a number or boolean.
+func (d *document) addBare(name, value, unit string) {
+	d.properties = append(d.properties, property{name: name, value: value, bare: true, unit: unit})
+}
+
+// quoted is the value as JSON writes it.
+func (p property) quoted() string {
+	if p.bare {
+		return p.value
+	}
+	return quoteJSON(p.value)
+}
+
 func (d *document) list(name string, lines []string) {
 	d.properties = append(d.properties, property{name: name, lines: lines})
 }
 
 // item begins a new item of a list of groups, which is the last property or a new one.
-func (d *document) item(name string) *document {
+func (d *document) item(name, short string) *document {
 	n := len(d.properties)
 	if n == 0 || d.properties[n-1].name != name {
 		d.properties = append(d.properties, property{name: name})
 		n++
 	}
-	it := newDocument()
+	it := &document{short: short}
 	d.properties[n-1].items = append(d.properties[n-1].items, it)
 	return it
 }
@@ -54,7 +70,7 @@ func (d *document) text() []string {
 		case p.items != nil:
 			out = append(out, indent+p.name+":")
 			for _, it := range p.items {
-				out = append(out, indent+"  "+it.line())
+				out = append(out, indent+"  "+it.short)
 			}
 		case p.lines != nil && strings.Contains(p.name, "Plan") || p.name == "Engine":
 			out = append(out, indent+p.name+":")
@@ -64,26 +80,10 @@ func (d *document) text() []string {
 		case p.lines != nil:
 			out = append(out, indent+p.name+": "+strings.Join(p.lines, ", "))
 		default:
-			out = append(out, indent+p.name+": "+p.value)
+			out = append(out, indent+p.name+": "+p.value+p.unit)
 		}
 	}
 	return out
-}
-
-// line gives a group in one line: its first value as the head, the others named.
-func (d *document) line() string {
-	var b strings.Builder
-	for i, p := range d.properties {
-		switch {
-		case i == 0:
-			b.WriteString(p.value + ":")
-		case i == 1:
-			b.WriteString(" " + p.value)
-		default:
-			b.WriteString(", " + strings.ToLower(p.name) + " " + p.value)
-		}
-	}
-	return b.String()
 }
 
 func (d *document) json() string {
@@ -121,7 +121,7 @@ func (d *document) writeJSON(b *bytes.Buffer, indent string) {
 			}
 			b.WriteString("]")
 		default:
-			b.WriteString(quoteJSON(p.value))
+			b.WriteString(p.quoted())
 		}
 	}
 	b.WriteString("\n" + indent + "}")
@@ -159,7 +159,7 @@ func (d *document) writeYAML(b *strings.Builder, first, indent string) {
 				b.WriteString(indent + "  - " + quoteJSON(l) + "\n")
 			}
 		default:
-			b.WriteString(" " + quoteJSON(p.value) + "\n")
+			b.WriteString(" " + p.quoted() + "\n")
 		}
 	}
 }

@@ -107,9 +107,6 @@ func describe(e *Explain, x Explained) *document {
 	d.add("Route", p.Route.Kind.String())
 	d.add("Statement", p.Tag)
 	d.add("Class", class(p))
-	if p.Why != "" {
-		d.add("Reason", p.Why)
-	}
 	if len(p.Tables) > 0 {
 		d.list("Relations", p.Tables)
 	}
@@ -139,9 +136,15 @@ func describe(e *Explain, x Explained) *document {
 	return d
 }
 
+// class gives the verdict and the reason for it.
 func class(p *Plan) string {
-	if p.Verdict == Read && !p.Proven() {
-		return "unproven: a replica refused it before"
+	switch {
+	case p.Verdict == Read && !p.Proven():
+		return "write: a replica refused it before"
+	case p.Verdict == Unproven:
+		return "write, unproven: " + p.Why
+	case p.Why != "":
+		return p.Verdict.String() + ": " + p.Why
 	}
 	return p.Verdict.String()
 }
@@ -156,7 +159,7 @@ func describeInstances(d *document, e *Explain, x Explained) {
 		}
 	}
 	for _, in := range x.Instances {
-		item := d.item("Candidates")
+		item := d.item("Candidates", in.line(e.Costs))
 		item.add("Node", in.Node)
 		item.add("Role", in.Role)
 		if in.Cell != "" {
@@ -166,23 +169,40 @@ func describeInstances(d *document, e *Explain, x Explained) {
 		if in.Reason != "" {
 			item.add("Reason", in.Reason)
 		}
-		if in.Chosen {
-			item.add("Chosen", "yes")
-		}
+		item.addBare("Chosen", strconv.FormatBool(in.Chosen), "")
 		if e.Costs {
-			item.add("Outstanding", strconv.Itoa(in.Load))
+			item.addBare("Outstanding", strconv.Itoa(in.Load), "")
 		}
 	}
 }
 
+// line is the instance in FORMAT TEXT.
+func (in Instance) line(costs bool) string {
+	line := in.Node + ": " + in.Tier
+	if in.Reason != "" {
+		line += ": " + in.Reason
+	}
+	if in.Chosen {
+		line += ", chosen"
+	}
+	line += ", " + in.Role
+	if in.Cell != "" {
+		line += ", cell " + in.Cell
+	}
+	if costs && in.Reason == "" {
+		line += ", " + strconv.Itoa(in.Load) + " outstanding"
+	}
+	return line
+}
+
 func describeActual(d *document, e *Explain, a *Actual) {
-	d.add("Actual Rows", strconv.FormatInt(a.Rows, 10))
+	d.addBare("Actual Rows", strconv.FormatInt(a.Rows, 10), "")
 	if e.Costs {
-		d.add("Actual Time", milliseconds(a.Duration))
-		d.add("Waited", milliseconds(a.Wait))
+		d.addBare("Actual Time", milliseconds(a.Duration), " ms")
+		d.addBare("Waited", milliseconds(a.Wait), " ms")
 	}
 }
 
 func milliseconds(d time.Duration) string {
-	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 3, 64) + " ms"
+	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 3, 64)
 }

@@ -21,22 +21,7 @@ type Relation struct {
 	Schema, Name string
 }
 
-// FunctionsQuery reads pg_proc in the form of Function. Functions of uuid-ossp and pgcrypto are VOLATILE only because
-// they give random values. pg_catalog's own are judged by harmless.
-const FunctionsQuery = `SELECT n.nspname::pg_catalog.text, p.proname::pg_catalog.text,
- (p.pronargs - p.pronargdefaults - CASE WHEN p.provariadic <> 0 THEN 1 ELSE 0 END)::pg_catalog.int4,
- (CASE WHEN p.provariadic <> 0 THEN -1 ELSE p.pronargs END)::pg_catalog.int4,
- p.provolatile = 'v' AND coalesce(p.probin, '') NOT IN ('$libdir/uuid-ossp', '$libdir/pgcrypto')
- FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
- GROUP BY 1, 2, 3, 4, 5`
-
-// RelationsQuery reads the relations whose names ($1, text[]) the virtual schema has too, for FuncCatalog.Relation.
-const RelationsQuery = `SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text
- FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE c.relname::pg_catalog.text = ANY ($1) AND c.relkind NOT IN ('i', 'I', 't')
- AND n.nspname NOT IN ('neki', '__neki')`
-
-// Load reads a database's functions and the relations that RelationsQuery gives.
+// Load reads a database's functions, and the relations that have the name of one of the virtual schema's. LoadFrom is one.
 type Load func(ctx context.Context) ([]Function, []Relation, error)
 
 // Functions knows the functions of one database. Until the first Refresh, and from Invalidate to the next, it knows

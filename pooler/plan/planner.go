@@ -94,7 +94,7 @@ func (pl *Planner) PlanAll(dst []Part, text []byte, snap *catalog.Snapshot, env 
 	}
 	spans, err := sqlparse.Split(nil, string(text))
 	if err != nil {
-		return append(dst, Part{Plan: unparsable(snap, err), End: len(text)}), nil
+		return append(dst, Part{Plan: unparsable(string(text), snap, err), End: len(text)}), nil
 	}
 	for _, s := range spans {
 		piece := text[s.Start:s.End]
@@ -114,7 +114,7 @@ const textKey = 0x9e3779b97f4a7c15
 // one finds or makes the plan of a single statement.
 func (pl *Planner) one(sh sqlparse.Shape, shapeErr error, text []byte, snap *catalog.Snapshot, env *Env) (*Plan, error) {
 	if shapeErr != nil { // never cached: it is rare, and the text may be huge
-		return unparsable(snap, shapeErr), nil
+		return unparsable(string(text), snap, shapeErr), nil
 	}
 	v := version{catalog: snap.PlanVersion, functions: env.functionsVersion()}
 	key := sh.Hash ^ env.hash

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+
 	"neki/sqlparse"
 )
 
@@ -23,16 +25,16 @@ func (m maker) judge(p *Plan, st *sqlparse.Statement) {
 		p.neutral(RouteControl, "state of the session")
 	case sqlparse.KindPrepareTransaction, sqlparse.KindCommitPrepared, sqlparse.KindRollbackPrepared:
 		p.Route.Kind = RouteControl
-		p.write(st.Tag)
+		p.write(st.Tag, "")
 	case sqlparse.KindSet, sqlparse.KindReset, sqlparse.KindShow:
 		m.judgeSetting(p, st)
 	case sqlparse.KindPrepare:
-		p.neutral(p.Route.Kind, "prepares only")
+		p.neutral(RouteOne, "prepares only")
 	case sqlparse.KindExecute:
 		p.Why = "depends on the statement prepared"
 	case sqlparse.KindListen, sqlparse.KindNotify, sqlparse.KindLock, sqlparse.KindCall, sqlparse.KindDo,
 		sqlparse.KindDDL, sqlparse.KindVacuum:
-		p.write(st.Tag)
+		p.write(st.Tag, "")
 	case sqlparse.KindCopy:
 		m.judgeCopy(p, st)
 	case sqlparse.KindExplain:
@@ -48,8 +50,9 @@ func (p *Plan) neutral(kind RouteKind, why string) {
 	p.Route.Kind, p.Verdict, p.Why, p.shardRefused = kind, Neutral, why, ""
 }
 
-func (p *Plan) write(what string) {
-	p.Verdict, p.Why, p.refused = Write, what, what
+// write makes p a write. what is named when a read-only session is refused; why may be "" when that says it all.
+func (p *Plan) write(what, why string) {
+	p.Verdict, p.Why, p.refused = Write, why, what
 }
 
 func (m maker) judgeSetting(p *Plan, st *sqlparse.Statement) {
@@ -66,8 +69,8 @@ func (m maker) judgeSetting(p *Plan, st *sqlparse.Statement) {
 
 // judgeQuery judges SELECT, VALUES, the DML statements and DECLARE CURSOR.
 func (m maker) judgeQuery(p *Plan, st *sqlparse.Statement) {
-	if what := writeOf(st); what != "" {
-		p.write(what)
+	if what, why := writeOf(st); what != "" {
+		p.write(what, why)
 		return
 	}
 	if st.Effects.Any(sqlparse.EffectSessionState | sqlparse.EffectSetSeed) {
@@ -102,28 +105,47 @@ func (m maker) unprovenCall(f sqlparse.FuncRef) string {
 	return ""
 }
 
-// writeOf names what makes the statement a write, as the error of a read-only session does; "" = nothing known.
-func writeOf(st *sqlparse.Statement) string {
-	if !st.Effects.Any(writeEffects) {
-		return ""
-	}
+// writeOf names what makes the statement a write: as the error of a read-only session says it, and the reason where that
+// is not the command itself. "" = nothing known.
+func writeOf(st *sqlparse.Statement) (what, why string) {
 	switch {
+	case !st.Effects.Any(writeEffects):
+		return "", ""
 	case st.Kind != sqlparse.KindSelect && st.Kind != sqlparse.KindDeclare:
-		return st.Tag
+		return st.Tag, ""
 	case st.Effects.Any(sqlparse.EffectLocks):
-		return "SELECT FOR UPDATE or SHARE"
+		return lockOf(st), "locks rows"
 	}
 	for _, r := range st.Relations {
 		if r.Write {
-			return st.Tag
+			return st.Tag, "changes " + r.String()
 		}
 	}
 	for _, f := range st.Functions {
 		if (f.Schema == "" || f.Schema == systemSchema) && contains(writers, f.Name) {
-			return f.Name + "()"
+			return f.Name + "()", "calls " + f.Name
 		}
 	}
-	return st.Tag
+	return st.Tag, "calls a function that writes"
+}
+
+// lockOf names the first locking clause of a query as Postgres does.
+func lockOf(st *sqlparse.Statement) string {
+	var name string
+	sqlparse.Walk(st.Tree, func(node any) bool {
+		if l, ok := node.(*sqlparse.LockingClause); ok && name == "" {
+			name = lockNames[l.Strength]
+		}
+		return name == ""
+	})
+	return "SELECT " + cmp.Or(name, "FOR UPDATE")
+}
+
+var lockNames = map[sqlparse.LockClauseStrength]string{
+	sqlparse.LockClauseStrength_LCS_FORKEYSHARE:    "FOR KEY SHARE",
+	sqlparse.LockClauseStrength_LCS_FORSHARE:       "FOR SHARE",
+	sqlparse.LockClauseStrength_LCS_FORNOKEYUPDATE: "FOR NO KEY UPDATE",
+	sqlparse.LockClauseStrength_LCS_FORUPDATE:      "FOR UPDATE",
 }
 
 // writers lists functions of pg_catalog whose calls count as writes; it only names them in messages, the parser's
@@ -140,13 +162,13 @@ var writers = []string{ // sorted
 func (m maker) judgeCopy(p *Plan, st *sqlparse.Statement) {
 	switch c := st.Copy; {
 	case c.From:
-		p.write("COPY FROM")
+		p.write("COPY FROM", "")
 	case !c.Client:
 		p.Why = "COPY to a file or program of the server"
 	case c.Query != nil:
 		m.judgeQuery(p, c.Query)
 		if p.Verdict == Write {
-			p.write("COPY of " + p.refused)
+			p.write("COPY of "+p.refused, p.Why)
 		}
 	default:
 		p.Verdict = Read
@@ -161,6 +183,6 @@ func (m maker) judgeExplain(p *Plan, st *sqlparse.Statement) {
 	}
 	m.judge(p, st.Explain.Query)
 	if p.Verdict == Write {
-		p.write("EXPLAIN ANALYZE " + p.refused)
+		p.write("EXPLAIN ANALYZE "+p.refused, p.Why)
 	}
 }

@@ -201,6 +201,11 @@ func (m maker) gatewayFunctions(p *Plan, st *sqlparse.Statement) (handled bool, 
 			foreign++
 		}
 	}
+	for _, c := range st.SetConfigs {
+		if !ownSetting(c.Name) {
+			foreign++
+		}
+	}
 	switch {
 	case own == 0 || !settingNamed && foreign > 0:
 		return false, nil
