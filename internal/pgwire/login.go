@@ -166,7 +166,16 @@ func decodeServerError(body []byte) error {
 	if err := m.Decode(body); err != nil {
 		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid ErrorResponse from server: %w", err)
 	}
-	return pgerr.FromResponse(&m)
+	return errorFromServer(&m)
+}
+
+// errorFromServer keeps what a server sent, but for an SQLSTATE that is none.
+func errorFromServer(m *pgproto3.ErrorResponse) *pgerr.Error {
+	e := pgerr.FromResponse(m)
+	if len(e.Code) != 5 || strings.Trim(e.Code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		e.Code = pgerr.InternalError
+	}
+	return e
 }
 
 func (l *loginState) notice(body []byte) error {
@@ -175,7 +184,7 @@ func (l *loginState) notice(body []byte) error {
 		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid NoticeResponse from server: %w", err)
 	}
 	if len(l.greeting.Notices) < maxNotices {
-		l.greeting.Notices = append(l.greeting.Notices, pgerr.FromResponse((*pgproto3.ErrorResponse)(&m)))
+		l.greeting.Notices = append(l.greeting.Notices, errorFromServer((*pgproto3.ErrorResponse)(&m)))
 	}
 	return nil
 }
