@@ -216,7 +216,7 @@ func (s *Schema) events() *Relation {
 
 func (s *Schema) settings() *Relation {
 	return &Relation{
-		Schema: SchemaName, Name: "settings", Comment: "Settings of this session under __neki",
+		Schema: SchemaName, Name: "settings", Comment: "Settings of this session under __neki", Open: true,
 		Columns: []Column{
 			{"name", text, "name for SET and SHOW"},
 			{"value", text, "value in this session"},

@@ -86,8 +86,29 @@ func (s *Schema) Relations() []*Relation { return s.relations }
 // Procedures lists all procedures in name order.
 func (s *Schema) Procedures() []*Procedure { return s.procedures }
 
-// Relation finds a relation (not a function) by schema and name.
+// HasRelation, HasFunction and HasProcedure tell the planner the names of schema neki.
+func (s *Schema) HasRelation(name string) bool {
+	_, ok := s.Relation(SchemaName, name)
+	return ok
+}
+
+// HasFunction reports whether schema neki has a set-returning function of that name.
+func (s *Schema) HasFunction(name string) bool {
+	_, ok := s.Function(SchemaName, name)
+	return ok
+}
+
+// HasProcedure reports whether schema neki has a procedure of that name.
+func (s *Schema) HasProcedure(name string) bool {
+	_, ok := s.Procedure(name)
+	return ok
+}
+
+// Relation finds a relation (not a function) by schema and name; "" is neki.
 func (s *Schema) Relation(schema, name string) (*Relation, bool) {
+	if schema == "" {
+		schema = SchemaName
+	}
 	r, ok := s.byName[schema+"."+name]
 	if !ok || r.Function {
 		return nil, false
