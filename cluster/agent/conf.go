@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"strings"
+
+	"neki/catalog"
+	"neki/cluster/pgproc"
+)
+
+// settings are all parameters that the agent writes: defaults, the profile's, and, above all, those that replication
+// and takeover need.
+func (a *Agent) settings() pgproc.Settings {
+	_, m := a.memory.get()
+	s := pgproc.DevSettings()
+	if a.cfg.Role == catalog.RoleRdonly { // long reports rather than fresh data
+		s["max_standby_streaming_delay"] = "30s"
+	}
+	s = s.With(a.cfg.Settings)
+	s["cluster_name"] = a.cfg.Node
+	s["primary_conninfo"], s["primary_slot_name"] = "", ""
+	if m.Source != nil {
+		s["primary_conninfo"] = a.replicationDSN(*m.Source)
+		s["primary_slot_name"] = SlotName(a.cfg.Node)
+	}
+	s["synchronous_standby_names"] = pgproc.FencedStandbys
+	if m.Standbys != "" || m.Async {
+		s["synchronous_standby_names"] = m.Standbys
+	}
+	return s
+}
+
+// replicationDSN is libpq's: the password is in a file, so that pg_settings doesn't show it.
+func (a *Agent) replicationDSN(from Source) string {
+	return fmt.Sprintf("host=%s port=%d user=%s application_name=%s passfile=%s connect_timeout=2 keepalives_idle=2 "+
+		"keepalives_interval=1 keepalives_count=2 tcp_user_timeout=4000 sslmode=prefer",
+		from.Host, from.Port, RoleReplication, a.cfg.Node, quoteConninfo(a.passfile()))
+}
+
+func (a *Agent) passfile() string { return filepath.Join(a.pg.SocketDir(), "pgpass") }
+
+func quoteConninfo(v string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(v) + "'"
+}
+
+// maxName is the longest name of a slot.
+const maxName = 63
+
+// SlotName is the physical slot that the node streams through, on whichever instance it follows. A slot's name has
+// lower-case letters, digits and underscores only; an id that doesn't fit is hashed.
+func SlotName(node string) string {
+	plain := strings.IndexFunc(node, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
+	}) < 0
+	if name := "neki_" + strings.ReplaceAll(node, "-", "_"); plain && len(name) <= maxName {
+		return name
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(node)) // a hash never fails
+	return fmt.Sprintf("neki_h_%016x", h.Sum64())
+}
+
+// StandbyNames writes synchronous_standby_names: acks of the nodes must have flushed a commit. With acks 0 commits are
+// asynchronous; with fewer nodes than acks none is acknowledged.
+func StandbyNames(nodes []string, acks int) string {
+	if acks == 0 {
+		return ""
+	}
+	if len(nodes) < acks {
+		return pgproc.FencedStandbys
+	}
+	quoted := make([]string, len(nodes))
+	for i, n := range nodes {
+		quoted[i] = `"` + strings.ReplaceAll(n, `"`, `""`) + `"`
+	}
+	return fmt.Sprintf("ANY %d (%s)", acks, strings.Join(quoted, ","))
+}
+
+// writeConf brings the server's files in line with what the agent remembers.
+func (a *Agent) writeConf() error {
+	if _, err := a.pg.WriteHBA(pgproc.DefaultHBA(RoleReplication)); err != nil {
+		return err
+	}
+	_, err := a.pg.WriteSettings(a.settings())
+	return err
+}

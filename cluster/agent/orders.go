@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"time"
+
+	"neki/cluster/pgproc"
+	"neki/internal/pgerr"
+
+	"neki/catalog"
+)
+
+// Names of the cluster's own roles; they are the same on every shard.
+const (
+	RoleReplication = "neki_replication" // base backups and streaming between instances
+	RoleGateway     = "neki_gateway"     // look-ups of gateways: verifiers, log positions, catalogs
+	RoleViewer      = "neki_viewer"      // its members read the neki schema
+	RoleOperator    = "neki_operator"    // its members call the neki schema's procedures
+)
+
+// Order is what every order carries.
+type Order struct {
+	Epoch int64  `json:"epoch"` // of the admin that gives it
+	Term  int64  `json:"term"`  // of the shard
+	OpID  string `json:"op_id"`
+}
+
+// Source is the instance that a standby copies and follows.
+type Source struct {
+	Node string `json:"node"`
+	Host string `json:"host"`
+	Port int    `json:"port"`
+}
+
+// ProvisionOrder fills an empty instance. Without a Source it becomes the shard's first primary.
+type ProvisionOrder struct {
+	Order
+	Source              *Source `json:"source,omitempty"`
+	SystemID            string  `json:"system_id,omitempty"` // that the copy must have
+	ReplicationPassword string  `json:"replication_password"`
+}
+
+// LeadOrder says what a primary keeps for the others.
+type LeadOrder struct {
+	Order
+	Peers    []string `json:"peers"`    // nodes that need a slot
+	Standbys []string `json:"standbys"` // nodes that may acknowledge commits
+	// Acks is how many must: 0 for durability "none". More than Standbys has, no commit is acknowledged.
+	Acks int `json:"acks"`
+}
+
+// FollowOrder says where a standby streams from.
+type FollowOrder struct {
+	Order
+	Source Source `json:"source"`
+}
+
+// RoleSpec is a role that must exist.
+type RoleSpec struct {
+	Name        string   `json:"name"`
+	Verifier    string   `json:"verifier,omitempty"` // SCRAM-SHA-256$...; the same text on every shard
+	Login       bool     `json:"login,omitempty"`
+	Superuser   bool     `json:"superuser,omitempty"`
+	Replication bool     `json:"replication,omitempty"`
+	MemberOf    []string `json:"member_of,omitempty"`
+	// ReadVerifiers lets it read pg_authid, in database postgres.
+	ReadVerifiers bool `json:"read_verifiers,omitempty"`
+	// Keep leaves a role that exists as it is: its password belongs to its user.
+	Keep bool `json:"keep,omitempty"`
+}
+
+// ApplyOrder says what must be in a primary's databases.
+type ApplyOrder struct {
+	Order
+	Roles []RoleSpec `json:"roles"`
+	// Stubs is run once in each database that takes connections, template1 too, and again when its text has changed.
+	// It must do no harm when run twice.
+	Stubs string `json:"stubs,omitempty"`
+}
+
+// StopOrder stops Postgres until a start order.
+type StopOrder struct {
+	Order
+	Mode   pgproc.StopMode `json:"mode"`
+	Reason string          `json:"reason,omitempty"`
+}
+
+// Result is an order's answer.
+type Result struct {
+	OpID     string        `json:"op_id"`
+	SystemID string        `json:"system_id,omitempty"`
+	Done     []string      `json:"done,omitempty"` // what was changed, in words; nothing when all was so already
+	Duration time.Duration `json:"duration_ns"`
+}
+
+// Status is what an agent says of itself.
+type Status struct {
+	Node      string         `json:"node"`
+	Shard     string         `json:"shard"`
+	Role      catalog.Role   `json:"role"` // wanted: replica or rdonly
+	Empty     bool           `json:"empty"`
+	SystemID  string         `json:"system_id,omitempty"`
+	Standby   bool           `json:"standby"`
+	PID       int            `json:"pid"`
+	Promises  Promises       `json:"promises"`
+	Member    Member         `json:"member"`
+	Health    catalog.Health `json:"health"`
+	BinDir    string         `json:"bin_dir"`
+	Version   string         `json:"version"`
+	DataDir   string         `json:"data_dir"`
+	LogTail   string         `json:"log_tail,omitempty"`
+	StartedAt time.Time      `json:"started_at"`
+}
+
+// problem is an error on the wire.
+type problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Detail  string `json:"detail,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func problemOf(err error) problem {
+	e := pgerr.From(err)
+	return problem{Code: e.Code, Message: e.Message, Detail: e.Detail, Hint: e.Hint}
+}
+
+func (p problem) asError() *pgerr.Error {
+	e := pgerr.New(p.Code, "%s", p.Message)
+	e.Detail, e.Hint = p.Detail, p.Hint
+	return e
+}

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// probes keeps asking until ctx ends. It is apart from the sampler, which a hung postmaster must not hold up.
+func (a *Agent) probes(ctx context.Context) error {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		var failed *error
+		if a.pg.Ready() {
+			if err := a.probe(ctx); err != nil && ctx.Err() == nil {
+				failed = &err
+			}
+		}
+		if before := a.probed.Swap(failed); (before == nil) != (failed == nil) {
+			a.sampleNow()
+		}
+	}
+}
+
+// probe asks whether a new connection is answered: a stopped postmaster leaves old sessions working. It sends
+// SSLRequest, which the server answers from a child it has just forked, before any authentication, and which costs a
+// fraction of a login.
+func (a *Agent) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", filepath.Join(a.pg.SocketDir(), ".s.PGSQL."+strconv.Itoa(a.pg.Port())))
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // nothing more is said
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := c.Write([]byte{0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f}); err != nil { // SSLRequest, 80877103
+		return err
+	}
+	var answer [1]byte
+	if _, err := c.Read(answer[:]); err != nil {
+		return err
+	}
+	if answer[0] != 'N' && answer[0] != 'S' {
+		return fmt.Errorf("unexpected answer %q to SSLRequest", answer[0])
+	}
+	return nil
+}

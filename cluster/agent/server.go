@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"neki/catalog"
+	"neki/cluster/pgproc"
+	"neki/internal/pgerr"
+)
+
+// maxBody bounds a request; the stub schema is the largest part of any.
+const maxBody = 4 << 20
+
+func (a *Agent) listen() (net.Listener, error) {
+	l, err := net.Listen("tcp", a.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("API: %w", err)
+	}
+	url := a.cfg.URL
+	if url == "" {
+		scheme := "http"
+		if a.cfg.TLS != nil {
+			scheme = "https"
+		}
+		url = scheme + "://" + l.Addr().String()
+	}
+	a.url.Store(&url)
+	close(a.listenUp)
+	return l, nil
+}
+
+// serve answers the API until ctx ends, and joins all its connections.
+func (a *Agent) serve(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{
+		Handler: Guard(a.routes(), a.cfg.TLS != nil, a.cfg.Token), TLSConfig: a.cfg.TLS,
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	failed := make(chan error, 1)
+	go func() {
+		if a.cfg.TLS != nil {
+			failed <- srv.ServeTLS(l, "", "")
+		} else {
+			failed <- srv.Serve(l)
+		}
+	}()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("API: %w", err)
+	case <-ctx.Done():
+	}
+	// Streams and orders end with ctx; Shutdown waits for their handlers.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := srv.Shutdown(limited)
+	if err != nil {
+		err = errors.Join(err, srv.Close())
+	}
+	<-failed
+	return err
+}
+
+// Guard lets a request through that came over mutual TLS or bears the token.
+func Guard(next http.Handler, mutualTLS bool, token string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !mutualTLS && subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 {
+			http.Error(w, "unauthorized", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *Agent) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/health", a.streamHealth)
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, a.Status()) })
+	order(mux, a, "provision", func(o ProvisionOrder) Order { return o.Order }, (*runner).provision)
+	order(mux, a, "lead", func(o LeadOrder) Order { return o.Order }, (*runner).lead)
+	order(mux, a, "follow", func(o FollowOrder) Order { return o.Order }, (*runner).follow)
+	order(mux, a, "apply", func(o ApplyOrder) Order { return o.Order }, (*runner).apply)
+	order(mux, a, "stop", func(o StopOrder) Order { return o.Order }, (*runner).stopOrder)
+	order(mux, a, "start", func(o Order) Order { return o }, (*runner).startOrder)
+	order(mux, a, "restart", func(o Order) Order { return o }, (*runner).restartOrder)
+	order(mux, a, "reload", func(o Order) Order { return o }, (*runner).reloadOrder)
+	return mux
+}
+
+// order routes POST /v1/<name>: it decodes the order and has the runner do it. A caller who goes away before the end
+// finds the result when he asks again with the same operation id.
+func order[T any](mux *http.ServeMux, a *Agent, name string, head func(T) Order,
+	do func(*runner, context.Context, T) (Result, error),
+) {
+	mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, req *http.Request) {
+		var o T
+		dec := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&o); err != nil {
+			writeJSON(w, http.StatusBadRequest, problemOf(pgerr.New(pgerr.InvalidParameterValue, "%s: %w", name, err)))
+			return
+		}
+		result, err := a.submit(req.Context(), head(o), func(ctx context.Context, r *runner) (Result, error) {
+			return do(r, ctx, o)
+		})
+		if err != nil {
+			writeJSON(w, http.StatusConflict, problemOf(err))
+			return
+		}
+		writeJSON(w, http.StatusOK, result)
+	})
+}
+
+// submit hands an order to the runner and waits for its end, or for the caller's.
+func (a *Agent) submit(ctx context.Context, o Order, do func(context.Context, *runner) (Result, error)) (Result, error) {
+	reply := make(chan outcome, 1)
+	select {
+	case a.tasks <- task{order: o, do: do, reply: reply}:
+	case <-ctx.Done():
+		return Result{}, context.Cause(ctx)
+	}
+	select {
+	case out := <-reply:
+		return out.result, out.err
+	case <-ctx.Done():
+		return Result{}, context.Cause(ctx)
+	}
+}
+
+// streamHealth writes reports as lines until the caller leaves. The first carries the whole ring of samples, later ones
+// what is new since the one before.
+func (a *Agent) streamHealth(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	flush := http.NewResponseController(w)
+	enc := json.NewEncoder(w)
+	var span time.Duration
+	idle := time.NewTicker(reportEvery)
+	defer idle.Stop()
+	for {
+		h, changed := a.health.latest(span)
+		sent := time.Now()
+		if h.Seq > 0 {
+			if enc.Encode(h) != nil || flush.Flush() != nil {
+				return // the caller has left
+			}
+		}
+		select {
+		case <-changed:
+		case <-idle.C:
+		case <-req.Context().Done():
+			return
+		}
+		span = time.Since(sent) + 2*sampleEvery
+	}
+}
+
+// Status tells what the agent is and does.
+func (a *Agent) Status() Status {
+	promises, member := a.memory.get()
+	h, _ := a.health.latest(time.Second)
+	return Status{
+		Node: a.cfg.Node, Shard: a.cfg.Shard, Role: a.cfg.Role, Empty: !a.pg.HasData(), SystemID: a.pg.SystemID(),
+		Standby: a.pg.IsStandby(), PID: a.pg.Running(), Promises: promises, Member: member, Health: h,
+		BinDir: a.cfg.Installation.BinDir, Version: a.cfg.Version, DataDir: a.pg.DataDir(), LogTail: a.pg.LogTail(5),
+		StartedAt: a.started,
+	}
+}
+
+func (r *runner) stopOrder(ctx context.Context, o StopOrder) (Result, error) {
+	reason := o.Reason
+	if reason == "" {
+		reason = "stopped by order " + o.OpID
+	}
+	if err := r.a.memory.changeMember(func(m *Member) { m.Hold = reason }); err != nil {
+		return Result{}, err
+	}
+	r.a.setPhase(catalog.StateFenced, "%s", reason)
+	return Result{Done: []string{"stopped"}}, r.stop(ctx, o.Mode)
+}
+
+func (r *runner) startOrder(ctx context.Context, _ Order) (Result, error) {
+	if err := r.a.memory.changeMember(func(m *Member) { m.Hold = "" }); err != nil {
+		return Result{}, err
+	}
+	r.a.clearPhase()
+	if !r.a.pg.HasData() {
+		return Result{}, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s is empty", r.a.cfg.Node)
+	}
+	if err := r.start(ctx); err != nil {
+		r.retryLater()
+		return Result{}, err
+	}
+	return Result{Done: []string{"started"}}, nil
+}
+
+func (r *runner) restartOrder(ctx context.Context, o Order) (Result, error) {
+	if err := r.stop(ctx, pgproc.StopFast); err != nil {
+		return Result{}, err
+	}
+	return r.startOrder(ctx, o)
+}
+
+func (r *runner) reloadOrder(ctx context.Context, _ Order) (Result, error) {
+	_, err := r.applyConf(ctx)
+	return Result{Done: []string{"reloaded"}}, err
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the caller may have left
+}
