@@ -44,11 +44,13 @@ const (
 	classHex
 	classOp  // may be part of an operator
 	classTag // may be part of a dollar quote's tag after its first byte
+	classOctal
+	classBinary
 )
 
 var classes = makeClasses()
 
-func makeClasses() (t [256]uint8) {
+func makeClasses() (t [256]uint16) {
 	for c := range 256 {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_', c >= 0x80:
@@ -61,6 +63,12 @@ func makeClasses() (t [256]uint8) {
 			t[c] |= classSpace
 		case strings.IndexByte("~!@#^&|`?+-*/%<>=", byte(c)) >= 0:
 			t[c] |= classOp
+		}
+		if c >= '0' && c <= '7' {
+			t[c] |= classOctal
+		}
+		if c == '0' || c == '1' {
+			t[c] |= classBinary
 		}
 		if c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' {
 			t[c] |= classHex
@@ -115,10 +123,10 @@ func (l *lexer) byteAt(i int) byte {
 	return 0
 }
 
-func (l *lexer) is(i int, class uint8) bool { return i < len(l.text) && classes[l.text[i]]&class != 0 }
+func (l *lexer) is(i int, class uint16) bool { return i < len(l.text) && classes[l.text[i]]&class != 0 }
 
 // skip moves over bytes of the class.
-func (l *lexer) skip(class uint8) {
+func (l *lexer) skip(class uint16) {
 	for l.pos < len(l.text) && classes[l.text[l.pos]]&class != 0 {
 		l.pos++
 	}
@@ -209,7 +217,7 @@ func (l *lexer) identifier(c byte) tokenKind {
 func (l *lexer) quoted(kind tokenKind, prefix int) tokenKind {
 	l.pos += prefix
 	for {
-		if !l.quotedPart(kind == tokenEscape) {
+		if !l.quotedPart(kind) {
 			return tokenBad
 		}
 		next, ok := l.continuation()
@@ -220,12 +228,14 @@ func (l *lexer) quoted(kind tokenKind, prefix int) tokenKind {
 	}
 }
 
-// quotedPart moves over the rest of a quoted string and its closing quote.
-func (l *lexer) quotedPart(backslash bool) bool {
+// quotedPart moves over the rest of a quoted string and its closing quote. Two quotes stand for one, but not in bit
+// strings.
+func (l *lexer) quotedPart(kind tokenKind) bool {
+	backslash, doubled := kind == tokenEscape, kind != tokenBits && kind != tokenHex
 	for l.pos < len(l.text) {
 		switch c := l.text[l.pos]; {
 		case c == '\'':
-			if l.byteAt(l.pos+1) != '\'' {
+			if !doubled || l.byteAt(l.pos+1) != '\'' {
 				l.pos++
 				return true
 			}
@@ -289,9 +299,6 @@ func (l *lexer) dollar() tokenKind {
 	l.pos++
 	if l.is(l.pos, classDigit) {
 		l.skip(classDigit)
-		if l.is(l.pos, classIdentStart) {
-			return tokenBad
-		}
 		return tokenParam
 	}
 	tagStart := l.pos
@@ -337,6 +344,9 @@ func (l *lexer) punct(c byte) tokenKind {
 	return tokenBad
 }
 
+// nameDataLen is Postgres's NAMEDATALEN: an operator must be shorter.
+const nameDataLen = 64
+
 // operator reads an operator: as many operator characters as there are, but it ends before a comment, and it may end
 // in + or - only if it has one of ~ ! @ # ^ & | ` ? %.
 func (l *lexer) operator() tokenKind {
@@ -354,6 +364,9 @@ func (l *lexer) operator() tokenKind {
 	}
 	for !free && l.pos-start > 1 && (l.text[l.pos-1] == '+' || l.text[l.pos-1] == '-') {
 		l.pos--
+	}
+	if l.pos-start >= nameDataLen {
+		return tokenBad
 	}
 	return tokenOperator
 }
@@ -375,23 +388,24 @@ func (l *lexer) number() tokenKind {
 	return kind
 }
 
-// radix reports the digit class of a 0x, 0o or 0b constant at the position. Postgres checks the digits of 0o and 0b
-// when it scans; a wrong one is junk behind the number, and bad here too since no number is made of it.
-func (l *lexer) radix() (uint8, bool) {
+// radix reports the digit class of a 0x, 0o or 0b constant at the position.
+func (l *lexer) radix() (uint16, bool) {
 	if l.text[l.pos] != '0' {
 		return 0, false
 	}
 	switch l.byteAt(l.pos + 1) {
 	case 'x', 'X':
 		return classHex, true
-	case 'o', 'O', 'b', 'B':
-		return classDigit, true
+	case 'o', 'O':
+		return classOctal, true
+	case 'b', 'B':
+		return classBinary, true
 	}
 	return 0, false
 }
 
 // digitRun moves over digits, each of which may have one underscore before it (the first only if leading is set).
-func (l *lexer) digitRun(class uint8, leading bool) bool {
+func (l *lexer) digitRun(class uint16, leading bool) bool {
 	from := l.pos
 	for l.pos < len(l.text) {
 		switch {

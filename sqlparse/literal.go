@@ -165,7 +165,7 @@ func (l *lexer) appendEscape(dst []byte) []byte {
 }
 
 // digits reads up to n digits.
-func (l *lexer) digits(class uint8, n int, radix uint64) uint64 {
+func (l *lexer) digits(class uint16, n int, radix uint64) uint64 {
 	v := uint64(0)
 	for i := 0; i < n && l.is(l.pos, class) && hexDigit(l.text[l.pos]) < radix; i++ {
 		v = v*radix + hexDigit(l.text[l.pos])
