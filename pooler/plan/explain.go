@@ -8,7 +8,8 @@ import (
 	"neki/sqlparse"
 )
 
-// Explain is an EXPLAIN statement. When Neki is false it goes to the shard as it is.
+// Explain is an EXPLAIN statement. When Neki is false it goes to the shard as it is. When it is true the session answers
+// it: by Access and Destination of Inner, and with ANALYZE by executing Inner's text before.
 type Explain struct {
 	Inner   *Plan // of the statement explained
 	Offset  int   // where its text begins in the text of the EXPLAIN

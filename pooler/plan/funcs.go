@@ -3,9 +3,11 @@ package plan
 import (
 	"context"
 	"hash/maphash"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Function is a row of pg_proc as far as planning needs it.
@@ -29,6 +31,7 @@ type Load func(ctx context.Context) ([]Function, []Relation, error)
 type Functions struct {
 	load    Load
 	refresh sync.Mutex // one load at a time
+	change  sync.Mutex // held while table and version are written; table first, so that no version promises too much
 	table   atomic.Pointer[functionTable]
 	version atomic.Uint64
 	stale   chan struct{} // holds one token when Invalidate was called
@@ -50,8 +53,9 @@ type overload struct {
 
 var _ FuncCatalog = (*Functions)(nil)
 
-// NewFunctions makes a catalog that reads by load. It starts no goroutine: its owner calls Refresh, from time to time and
-// when Stale says so.
+// NewFunctions makes a catalog that reads by load. It starts no goroutine: its owner runs Run, or calls Refresh from time
+// to time and when Stale says so. A Planner must see one Functions for a database, not a new one later, since versions
+// are counted by each for itself.
 func NewFunctions(load Load) *Functions {
 	return &Functions{load: load, stale: make(chan struct{}, 1)}
 }
@@ -66,21 +70,53 @@ func (f *Functions) Refresh(ctx context.Context) error {
 		return err
 	}
 	t := newFunctionTable(functions, relations)
-	if old := f.table.Load(); old != nil && old.sum == t.sum {
-		return nil
-	}
-	if f.version.Load() != before { // invalidated while it was read: it may be the state from before
-		return nil
+	f.change.Lock()
+	defer f.change.Unlock()
+	old := f.table.Load()
+	if f.version.Load() != before || old != nil && old.sum == t.sum {
+		return nil // nothing new, or invalidated while it was read: then it may be the state from before
 	}
 	f.table.Store(t)
 	f.version.Add(1)
 	return nil
 }
 
+// settle is how long Run waits after an Invalidate for the others of the same script.
+const settle = 100 * time.Millisecond
+
+// Run refreshes at once, at every Invalidate and after each interval, until ctx ends. A failed Refresh is logged and
+// tried again after a second.
+func (f *Functions) Run(ctx context.Context, interval time.Duration, log *slog.Logger) {
+	for {
+		wait := interval
+		if err := f.Refresh(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("functions of the database can't be read", "error", err)
+			wait = time.Second
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-f.stale:
+			timer.Reset(settle)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+		}
+	}
+}
+
 // Invalidate forgets everything, because functions may have changed. Stale then fires.
 func (f *Functions) Invalidate() {
+	f.change.Lock()
 	f.table.Store(nil)
 	f.version.Add(1)
+	f.change.Unlock()
 	select {
 	case f.stale <- struct{}{}:
 	default:

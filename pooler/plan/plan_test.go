@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
@@ -328,10 +331,16 @@ func TestCheckParameter(t *testing.T) {
 		name, value string
 		refused     bool
 	}{
-		{"standard_conforming_strings", "on", false}, {"standard_conforming_strings", "OFF", true},
-		{"Standard_Conforming_Strings", "0", true}, {"client_encoding", "UTF8", false}, {"client_encoding", "sjis", true},
-		{"client_encoding", "Shift_JIS", true}, {"client_encoding", "SHIFT_JIS_2004", true}, {"client_encoding", "GB18030", true},
-		{"client_encoding", "LATIN1", false}, {"work_mem", "off", false},
+		{"standard_conforming_strings", "on", false},
+		{"standard_conforming_strings", "OFF", true},
+		{"Standard_Conforming_Strings", "0", true},
+		{"client_encoding", "UTF8", false},
+		{"client_encoding", "sjis", true},
+		{"client_encoding", "Shift_JIS", true},
+		{"client_encoding", "SHIFT_JIS_2004", true},
+		{"client_encoding", "GB18030", true},
+		{"client_encoding", "LATIN1", false},
+		{"work_mem", "off", false},
 	} {
 		err := CheckParameter(tc.name, tc.value)
 		if (err != nil) != tc.refused || err != nil && err.Code != pgerr.FeatureNotSupported {
@@ -437,4 +446,42 @@ func TestRefreshOvertaken(t *testing.T) {
 	if f.Loaded() {
 		t.Error("functions read before the change are taken for current")
 	}
+}
+
+func TestFunctionsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var loads atomic.Int64
+		f := NewFunctions(func(context.Context) ([]Function, []Relation, error) {
+			if loads.Add(1) == 1 {
+				return nil, nil, errors.New("no connection")
+			}
+			return someFunctions(), nil, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.Run(ctx, time.Minute, slog.New(slog.DiscardHandler))
+		}()
+		after := func(d time.Duration, wantLoads int64, wantLoaded bool) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if n := loads.Load(); n != wantLoads || f.Loaded() != wantLoaded {
+				t.Errorf("%d loads, loaded %t; want %d, %t", n, f.Loaded(), wantLoads, wantLoaded)
+			}
+		}
+		after(0, 1, false)
+		after(time.Second, 2, true)
+		after(59*time.Second, 2, true)
+		after(time.Second, 3, true)
+		for range 50 { // a script of many changes
+			f.Invalidate()
+			time.Sleep(time.Millisecond)
+		}
+		after(time.Millisecond, 3, false)
+		after(time.Second, 5, true) // one for the first, one for those that came while it waited
+		cancel()
+		<-done
+	})
 }
