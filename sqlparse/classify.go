@@ -1,6 +1,8 @@
 package sqlparse
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	pg_query "github.com/pganalyze/pg_query_go/v5"
@@ -11,8 +13,12 @@ func classify(text string, span Span, tree *ParseResult) (*Statement, error) {
 	node := unwrap(tree.Stmts[0].Stmt)
 	s := &Statement{Text: text, Tree: tree, Tag: tagOf(node)}
 	c := collector{into: s, write: !isQueryNode(node)}
-	c.node(node)
+	c.note(node)
 	var err error
+	if p := setParameter(node); p != nil {
+		return nil, errSyntax(fmt.Sprintf(`syntax error at or near "$%d"`, p.Number)).
+			WithPosition(position(text, int(p.Location)))
+	}
 	if !s.classifyQuery(node) && !s.classifySession(node, span) {
 		err = s.classifyNested(node, span)
 	}
@@ -22,12 +28,26 @@ func classify(text string, span Span, tree *ParseResult) (*Statement, error) {
 
 // isQueryNode reports whether relations named right below the node are read, not changed.
 func isQueryNode(node any) bool {
-	switch node.(type) {
+	switch n := node.(type) {
 	case *SelectStmt, *InsertStmt, *UpdateStmt, *DeleteStmt, *MergeStmt, *DeclareCursorStmt, *PrepareStmt,
 		*pg_query.ExplainStmt:
 		return true
+	case *pg_query.CopyStmt:
+		return !n.IsFrom
 	}
 	return false
+}
+
+// setParameter gives a parameter used as the value of a SET, which only the grammar linked in allows, not Postgres's.
+func setParameter(node any) *ParamRef {
+	if set, ok := node.(*pg_query.VariableSetStmt); ok {
+		for _, a := range set.Args {
+			if p := a.GetParamRef(); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
 }
 
 // settle adds the effects that follow from others.
@@ -44,11 +64,21 @@ func (s *Statement) settle() {
 			s.Effects |= EffectSessionState | EffectOpaque
 		}
 	}
+	if slices.ContainsFunc(s.Functions, mayBeSet) {
+		for i := range s.SetConfigs {
+			s.SetConfigs[i].Certain = false
+		}
+	}
 	for _, c := range s.SetConfigs {
 		if c.Name == "search_path" && (!c.Constant || namesTempSchema(c.Value)) {
 			s.Effects |= EffectTempObject | EffectWrites
 		}
 	}
+}
+
+// mayBeSet reports whether a function might return a set, which gives the select list no row at all if it is empty.
+func mayBeSet(f FuncRef) bool {
+	return f.Name != "set_config" && f.Name != "current_setting"
 }
 
 // classifyQuery handles queries and changes of rows; the collector has found their effects.

@@ -13,6 +13,8 @@ type collector struct {
 	into  *Statement
 	write bool     // relations named here are changed
 	ctes  []string // names of WITH in scope
+
+	certain []*FuncCall // calls that run exactly once
 }
 
 func (c *collector) effect(e Effects) { c.into.Effects |= e }
@@ -48,6 +50,8 @@ func (c *collector) node(node any) {
 	case *pg_query.ExecuteStmt:
 		c.effect(EffectOpaque | EffectWrites)
 		children(n, c.node)
+	case *pg_query.ConstraintsSetStmt:
+		// It names constraints, as if they were relations.
 	case *pg_query.CreateFunctionStmt:
 		// Its body runs when it is called, not now.
 		c.schemaOf(n.Funcname)
@@ -61,7 +65,13 @@ func (c *collector) node(node any) {
 func (c *collector) utility(node any) {
 	switch n := node.(type) {
 	case *DropStmt:
-		c.dropped(n)
+		for _, o := range n.Objects {
+			c.named(n.RemoveType, o)
+		}
+	case *CommentStmt:
+		c.named(n.Objtype, n.Object)
+	case *pg_query.SecLabelStmt:
+		c.named(n.Objtype, n.Object)
 	case *pg_query.DefineStmt:
 		c.schemaOf(n.Defnames)
 	case *CreateEnumStmt:
@@ -79,6 +89,28 @@ func (c *collector) utility(node any) {
 	case *pg_query.CreateOpFamilyStmt:
 		c.schemaOf(n.Opfamilyname)
 	}
+}
+
+// note starts the walk at a statement.
+func (c *collector) note(statement any) {
+	if s, ok := statement.(*SelectStmt); ok && plainSelect(s) {
+		for _, item := range s.TargetList {
+			value := item.GetResTarget().GetVal()
+			for value.GetTypeCast() != nil {
+				value = value.GetTypeCast().GetArg()
+			}
+			if call := value.GetFuncCall(); call != nil {
+				c.certain = append(c.certain, call)
+			}
+		}
+	}
+	c.node(statement)
+}
+
+// plainSelect reports whether a SELECT gives exactly one row.
+func plainSelect(s *SelectStmt) bool {
+	return s.Op == SetOperation_SETOP_NONE && s.FromClause == nil && s.WhereClause == nil && s.GroupClause == nil &&
+		s.HavingClause == nil && s.WithClause == nil && s.LimitCount == nil && s.LimitOffset == nil
 }
 
 func (c *collector) selectStmt(n *SelectStmt) {
@@ -155,25 +187,26 @@ func (c *collector) addRelation(r RelRef) {
 	}
 }
 
-// dropped notes the relations of a DROP, which names them as lists of strings.
-func (c *collector) dropped(n *DropStmt) {
-	switch n.RemoveType {
+// named notes the relation of an object that is named by a list of strings, as in DROP and COMMENT.
+func (c *collector) named(kind ObjectType, object *Node) {
+	names := stringsOf(object.GetList().GetItems())
+	switch kind {
 	case ObjectType_OBJECT_TABLE, ObjectType_OBJECT_VIEW, ObjectType_OBJECT_MATVIEW, ObjectType_OBJECT_SEQUENCE,
 		ObjectType_OBJECT_INDEX, ObjectType_OBJECT_FOREIGN_TABLE:
+	case ObjectType_OBJECT_COLUMN, ObjectType_OBJECT_TRIGGER, ObjectType_OBJECT_RULE, ObjectType_OBJECT_POLICY,
+		ObjectType_OBJECT_TABCONSTRAINT:
+		names = names[:max(0, len(names)-1)] // the last is the column's or the trigger's own
 	default:
 		return
 	}
-	for _, o := range n.Objects {
-		names := stringsOf(o.GetList().GetItems())
-		if len(names) == 0 {
-			continue
-		}
-		r := RelRef{Name: names[len(names)-1], Write: true}
-		if len(names) > 1 {
-			r.Schema = names[len(names)-2]
-		}
-		c.addRelation(r)
+	if len(names) == 0 {
+		return
 	}
+	r := RelRef{Name: names[len(names)-1], Write: true}
+	if len(names) > 1 {
+		r.Schema = names[len(names)-2]
+	}
+	c.addRelation(r)
 }
 
 // schemaOf notes an object made or named in the schema of temporary objects.
@@ -213,7 +246,9 @@ func (c *collector) call(n *FuncCall) {
 	}
 	c.effect(functionEffects(f.Name))
 	if f.Name == "set_config" {
-		c.into.SetConfigs = append(c.into.SetConfigs, newSetConfig(n.Args))
+		set := newSetConfig(n.Args)
+		set.Certain = slices.Contains(c.certain, n)
+		c.into.SetConfigs = append(c.into.SetConfigs, set)
 	}
 }
 

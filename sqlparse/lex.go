@@ -158,9 +158,9 @@ func (l *lexer) skipLine() {
 	}
 }
 
-// skipComment moves over a block comment; they nest.
+// skipComment moves over a block comment; they nest. It stays before one that has no end.
 func (l *lexer) skipComment() bool {
-	depth := 0
+	depth, start := 0, l.pos
 	for l.pos+1 < len(l.text) {
 		switch {
 		case l.text[l.pos] == '/' && l.text[l.pos+1] == '*':
@@ -176,7 +176,7 @@ func (l *lexer) skipComment() bool {
 			l.pos++
 		}
 	}
-	l.pos = len(l.text)
+	l.pos = start
 	return false
 }
 

@@ -22,7 +22,35 @@ func newSetStmt(n *pg_query.VariableSetStmt) *SetStmt {
 	default:
 		s.values(n.Args)
 	}
+	if IsTransactionSetting(s.Name) {
+		s.Special = SpecialTransaction
+		s.Tx = s.txMode()
+	}
 	return s
+}
+
+// IsTransactionSetting reports whether a setting, in lower case, is one of the running transaction only: SET and
+// set_config of it is a SET TRANSACTION, whatever they say of LOCAL, and leaves nothing in the session.
+func IsTransactionSetting(name string) bool {
+	return name == "transaction_isolation" || name == "transaction_read_only" || name == "transaction_deferrable"
+}
+
+// txMode reads a plain SET of a transaction's setting. A value that is not understood is left for the server to judge.
+func (s *SetStmt) txMode() *TxStmt {
+	tx := &TxStmt{}
+	if s.Default {
+		return tx
+	}
+	on := boolOption(s.Value)
+	switch s.Name {
+	case "transaction_isolation":
+		tx.Isolation = strings.ToLower(s.Value)
+	case "transaction_read_only":
+		tx.ReadOnly = &on
+	case "transaction_deferrable":
+		tx.Deferrable = &on
+	}
+	return tx
 }
 
 // multi reads the forms with a grammar of their own.

@@ -87,7 +87,7 @@ type Special uint8
 
 const (
 	SpecialNone            Special = iota
-	SpecialTransaction             // SET TRANSACTION modes: of this transaction
+	SpecialTransaction             // SET TRANSACTION modes, SET transaction_read_only ...: of this transaction
 	SpecialCharacteristics         // SET SESSION CHARACTERISTICS AS TRANSACTION modes: defaults of the session
 	SpecialSnapshot                // SET TRANSACTION SNAPSHOT
 )
@@ -99,6 +99,9 @@ type SetConfig struct {
 	Null     bool // the value is NULL: the setting's default
 	Local    bool
 	Constant bool // all three arguments are constants; if not, only those that are have been filled in
+	// Certain: the call is an item of the select list of a plain SELECT without FROM, WHERE, WITH or set operation, so
+	// that it runs exactly once if the statement succeeds. Any other may run never or often.
+	Certain bool
 }
 
 // TxStmt is a transaction statement, or the modes of SET TRANSACTION.
