@@ -44,7 +44,7 @@ func (p *Picker) candidates(s view, r *Request) []Candidate {
 	}
 	var list []ranked
 	for _, n := range s.NodesOf(r.Shard) {
-		if n.Role == catalog.RolePrimary {
+		if n.ID == shard.Primary {
 			continue
 		}
 		v := p.judge(s, shard, n, r)
@@ -86,8 +86,6 @@ func (p *Picker) reason(c cause, n *catalog.Node, h *catalog.NodeHealth, r *Requ
 	switch c {
 	case wrongRole:
 		return "role " + n.Role.String() + ", not " + r.Role.String()
-	case isPrimary:
-		return "is the shard's primary"
 	case failedJustNow:
 		return "failed this statement"
 	case refused:

@@ -1,15 +1,20 @@
 package backend
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"neki/catalog"
+	"neki/catalog/memstore"
 	"neki/settings"
 )
 
@@ -142,7 +147,7 @@ func TestCandidates(t *testing.T) {
 				c.shard.Primary = "a"
 				c.health["b"].Role = catalog.RolePrimary
 			},
-			want: []string{"c tolerable", "a excluded is the shard's primary", "b excluded not in recovery"},
+			want: []string{"c tolerable", "b excluded not in recovery", "p excluded role primary, not replica"},
 		},
 		{
 			name:  "rdonly does not serve target replica",
@@ -456,6 +461,75 @@ func TestPickAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { p.Pick(&snap, r) }); n != 0 {
 		t.Errorf("%v allocations for a Snapshot", n)
 	}
+}
+
+// TestPickOnLiveSnapshot follows a real catalog: reads leave a replica whose receiver stops and one whose report gets old.
+func TestPickOnLiveSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		put := func(_ int64, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(catalog.PutShard(t.Context(), store, "main", catalog.Shard{UID: "sh1", Name: "one", Primary: "p", Term: 1}, catalog.AnyRev))
+		for _, id := range []string{"p", "r1", "r2"} { // which is the primary, the shard says
+			n := catalog.Node{ID: id, Shard: "sh1", Role: catalog.RoleReplica, Cell: "az-a"}
+			put(catalog.PutNode(t.Context(), store, "main", n, catalog.AnyRev))
+		}
+		live := catalog.NewLive(store, "main", slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- live.Run(ctx) }()
+		<-live.Ready()
+		p := &Picker{Cell: "az-a"}
+		report := func(id string, role catalog.Role, streaming bool) {
+			live.Report(catalog.Health{
+				Node: id, Role: role, State: catalog.StateServing, FlushLSN: 100, ReplayLSN: 100, Streaming: streaming,
+				Ring: []catalog.Sample{{LSN: 100}},
+			})
+		}
+		check := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			snap := live.Snapshot()
+			var got []string
+			for _, c := range p.Candidates(snap, request(settings.Default())) {
+				got = append(got, c.Node+" "+verdictOf(c))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+			for range 50 {
+				if n := p.Pick(snap, request(settings.Default())).Node; n != nil && !slices.Contains(want, n.ID+" preferred") {
+					t.Errorf("picked %s", n.ID)
+				}
+			}
+		}
+		check("r1 unreachable: no health report", "r2 unreachable: no health report")
+		report("p", catalog.RolePrimary, false)
+		report("r1", catalog.RoleReplica, true)
+		report("r2", catalog.RoleReplica, true)
+		check("r1 preferred", "r2 preferred")
+		report("r1", catalog.RoleReplica, false)
+		check("r2 preferred", "r1 lag unknown: the receiver is down")
+		time.Sleep(2 * time.Second)
+		report("p", catalog.RolePrimary, false)
+		report("r1", catalog.RoleReplica, true)
+		time.Sleep(1500 * time.Millisecond)
+		check("r1 preferred", "r2 unreachable: no report from the agent for more than 3s")
+		cancel()
+		<-done
+	})
+}
+
+// verdictOf is the reason of an excluded candidate, else its tier.
+func verdictOf(c Candidate) string {
+	if c.Reason != "" {
+		return c.Reason
+	}
+	return c.Tier
 }
 
 func BenchmarkPick(b *testing.B) {
