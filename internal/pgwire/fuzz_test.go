@@ -44,7 +44,10 @@ func FuzzStartup(f *testing.F) {
 	for _, b := range [][]byte{
 		packet(Protocol30, params("a", "b")), packet(3<<16|9999, params("_pq_.x", "1")), tlsRequest, gssRequest,
 		append(bytes.Clone(gssRequest), packet(Protocol32, params("database", "d"))...),
-		packet(requestCancel, "\x00\x00\x00\x01abcd"), packet(4<<16, ""), {0, 0, 0, 0}, {0x16, 3, 1, 0, 1, 1}, {255, 255, 255, 255},
+		packet(requestCancel, "\x00\x00\x00\x01abcd"), packet(4<<16, ""),
+		{0, 0, 0, 0},
+		{0x16, 3, 1, 0, 1, 1},
+		{255, 255, 255, 255},
 	} {
 		f.Add(b)
 	}

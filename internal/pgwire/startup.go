@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 
 	"neki/internal/pgerr"
 )
@@ -87,7 +88,19 @@ func (s *Startup) PeerState() *tls.ConnectionState {
 	return &state
 }
 
-// Refuse sends err to the client as FATAL. The caller closes the connection.
+// CertificateName gives the common name of the client's certificate, if it has one that was verified: for the HBA method
+// cert. ok is false without one, and for a name that is not plain text.
+func (s *Startup) CertificateName() (name string, ok bool) {
+	state := s.PeerState()
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return "", false
+	}
+	name = state.PeerCertificates[0].Subject.CommonName
+	return name, name != "" && !strings.Contains(name, "\x00")
+}
+
+// Refuse sends err to the client as FATAL. The caller closes the connection. ctx bounds the write: take a new one when
+// the login's has run out.
 func (s *Startup) Refuse(ctx context.Context, err error) error {
 	release := bind(ctx, s.Raw)
 	defer release()

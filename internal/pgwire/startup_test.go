@@ -396,8 +396,8 @@ func TestAcceptTLS(t *testing.T) {
 			if !o.startup.TLS || o.startup.Direct != c.direct || o.startup.Database != "d" || o.startup.endpoint == nil {
 				t.Errorf("got %+v", o.startup)
 			}
-			if certs := o.startup.PeerState().PeerCertificates; len(certs) != 1 {
-				t.Errorf("the client's certificate is not there")
+			if name, ok := o.startup.CertificateName(); name != "s" || !ok {
+				t.Errorf("the client's certificate is of %q, %v", name, ok)
 			}
 		})
 	}
@@ -417,6 +417,22 @@ func TestAcceptTLS(t *testing.T) {
 		o := open(t, cfg, dance("S", tlsRequest, append(start, queryBytes...)))
 		if o.err == nil {
 			t.Errorf("plain text was taken: %+v", o.startup)
+		}
+	})
+	t.Run("without a certificate", func(t *testing.T) {
+		for name, auth := range map[string]tls.ClientAuthType{"none": tls.VerifyClientCertIfGiven, "unverified": tls.RequestClientCert} {
+			other, bare := serverTLS.Clone(), clientTLS.Clone()
+			other.GetConfigForClient, other.ClientAuth = nil, auth
+			if name == "none" {
+				bare.GetClientCertificate = nil
+			}
+			o := open(t, StartupConfig{TLS: other}, upgrade(t, bare, false, "", start))
+			if o.err != nil {
+				t.Fatal(o.err)
+			}
+			if cn, ok := o.startup.CertificateName(); ok {
+				t.Errorf("%s: a certificate of %q", name, cn)
+			}
 		}
 	})
 	t.Run("plain is still possible", func(t *testing.T) {
