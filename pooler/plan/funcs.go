@@ -23,7 +23,8 @@ type Relation struct {
 	Schema, Name string
 }
 
-// Load reads a database's functions, and the relations that have the name of one of the virtual schema's. LoadFrom is one.
+// Load reads a database's functions, and the relations that have the name of one of the virtual schema's: by
+// FunctionsQuery and RelationsQuery, on any instance of the database's home shard.
 type Load func(ctx context.Context) ([]Function, []Relation, error)
 
 // Functions knows the functions of one database. Until the first Refresh, and from Invalidate to the next, it knows

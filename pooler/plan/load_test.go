@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"context"
 	"slices"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"neki/internal/testpg"
 )
@@ -22,15 +25,15 @@ func TestListsAreSorted(t *testing.T) {
 	}
 }
 
-// TestLoadFrom reads a real pg_proc and asks a server's statements of it.
-func TestLoadFrom(t *testing.T) {
+// TestQueries reads a real pg_proc and asks a server's statements of it.
+func TestQueries(t *testing.T) {
 	srv := testpg.Start(t)
 	conn := srv.Conn(t.Context())
 	srv.Exec(`CREATE SCHEMA app;
 		CREATE TABLE app.sessions (a int);
 		CREATE FUNCTION app.v(int DEFAULT 1) RETURNS int LANGUAGE sql VOLATILE AS 'select 1';
 		CREATE FUNCTION app.s(VARIADIC int[]) RETURNS int LANGUAGE sql STABLE AS 'select 1';`)
-	f := NewFunctions(LoadFrom(conn, []string{"sessions", "replicas"}))
+	f := NewFunctions(loadFrom(conn, []string{"sessions", "replicas"}))
 	if err := f.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +87,7 @@ func TestLoadFrom(t *testing.T) {
 // TestEveryVolatileBuiltinIsUnproven: what is taken for harmless is what is in the list, on whatever server.
 func TestEveryVolatileBuiltinIsUnproven(t *testing.T) {
 	srv := testpg.Start(t)
-	f := NewFunctions(LoadFrom(srv.Conn(t.Context()), nil))
+	f := NewFunctions(loadFrom(srv.Conn(t.Context()), nil))
 	if err := f.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -109,5 +112,25 @@ func TestEveryVolatileBuiltinIsUnproven(t *testing.T) {
 	}
 	if err := rows.Err(); err != nil || volatiles < 200 {
 		t.Errorf("%d volatile functions, %v", volatiles, err)
+	}
+}
+
+// loadFrom reads over one connection.
+func loadFrom(conn *pgx.Conn, virtual []string) Load {
+	return func(ctx context.Context) ([]Function, []Relation, error) {
+		rows, err := conn.Query(ctx, FunctionsQuery)
+		if err != nil {
+			return nil, nil, err
+		}
+		functions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Function])
+		if err != nil {
+			return nil, nil, err
+		}
+		rows, err = conn.Query(ctx, RelationsQuery, virtual)
+		if err != nil {
+			return nil, nil, err
+		}
+		relations, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Relation])
+		return functions, relations, err
 	}
 }
