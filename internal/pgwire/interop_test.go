@@ -76,6 +76,7 @@ func TestConnectToPostgres(t *testing.T) {
 	pg.Exec("SET password_encryption = md5; CREATE ROLE by_md5 LOGIN PASSWORD 'secret'")
 	pg.Exec("CREATE ROLE by_password LOGIN PASSWORD 'secret'")
 	pg.Exec("CREATE ROLE nobody PASSWORD 'secret'")
+	pg.Exec("CREATE ROLE by_verifier LOGIN PASSWORD '" + pgwire.NewVerifier("sécret", 5000).Text() + "'")
 	pg.Exec("CREATE ROLE full LOGIN PASSWORD 'secret' CONNECTION LIMIT 0")
 
 	text := pg.Text("SELECT rolpassword FROM pg_authid WHERE rolname = 'alice'")
@@ -100,6 +101,7 @@ func TestConnectToPostgres(t *testing.T) {
 		"keys, TLS":              {pgwire.BackendLogin{User: "alice", Keys: keys, TLS: certificates.client}, ""},
 		"TLS demanded":           {pgwire.BackendLogin{User: "only_tls", Password: "secret", TLS: certificates.client}, ""},
 		"TLS demanded, no TLS":   {pgwire.BackendLogin{User: "only_tls", Password: "secret"}, pgerr.InvalidAuthorizationSpec},
+		"a verifier of ours":     {pgwire.BackendLogin{User: "by_verifier", Password: "se\u0301cret"}, ""},
 		"wrong password":         {pgwire.BackendLogin{User: "alice", Password: "Secret"}, pgerr.InvalidPassword},
 		"wrong keys":             {pgwire.BackendLogin{User: "alice", Keys: &wrong}, pgerr.InvalidPassword},
 		"wrong server key":       {pgwire.BackendLogin{User: "alice", Keys: &foreign}, pgerr.InvalidAuthorizationSpec},
