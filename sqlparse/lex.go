@@ -79,8 +79,9 @@ func makeClasses() (t [256]uint16) {
 
 // lexer reads tokens by the rules of Postgres's scan.l with standard_conforming_strings = on. It allocates nothing.
 type lexer struct {
-	text string
-	pos  int
+	text     string
+	pos      int
+	comments bool // it met a comment, or a vertical tab
 }
 
 // next gives the next token; at the end of the text one of kind tokenEnd. After tokenBad the position is undefined.
@@ -138,8 +139,10 @@ func (l *lexer) skipBlank() bool {
 		c := l.text[l.pos]
 		switch {
 		case classes[c]&classSpace != 0:
+			l.comments = l.comments || c == '\v'
 			l.pos++
 		case c == '-' && l.byteAt(l.pos+1) == '-':
+			l.comments = true
 			l.skipLine()
 		case c == '/' && l.byteAt(l.pos+1) == '*':
 			if !l.skipComment() {
@@ -161,6 +164,7 @@ func (l *lexer) skipLine() {
 // skipComment moves over a block comment; they nest. It stays before one that has no end.
 func (l *lexer) skipComment() bool {
 	depth, start := 0, l.pos
+	l.comments = true
 	for l.pos+1 < len(l.text) {
 		switch {
 		case l.text[l.pos] == '/' && l.text[l.pos+1] == '*':
@@ -253,7 +257,7 @@ func (l *lexer) quotedPart(kind tokenKind) bool {
 // continuation looks, after a closing quote, for white space with a newline and another quote: then the constant goes
 // on after that quote. Line comments count as white space here, block comments don't.
 func (l *lexer) continuation() (int, bool) {
-	ahead, newline := lexer{l.text, l.pos}, false
+	ahead, newline := lexer{text: l.text, pos: l.pos}, false
 	for ahead.pos < len(l.text) {
 		c := l.text[ahead.pos]
 		switch {
@@ -264,6 +268,7 @@ func (l *lexer) continuation() (int, bool) {
 			ahead.pos++
 		case c == '-' && ahead.byteAt(ahead.pos+1) == '-':
 			ahead.skipLine()
+			l.comments = true
 		case c == '\'' && newline:
 			return ahead.pos + 1, true
 		default:

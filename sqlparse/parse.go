@@ -15,7 +15,8 @@ import (
 // error: cut with Split first. Every error is a *pgerr.Error that is ErrUnparsable, with the position in characters of
 // text where there is one.
 func Parse(text string) (*Statement, error) {
-	spans, err := Split(nil, text)
+	s := splitter{lexer: lexer{text: text}}
+	spans, err := s.split(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -25,9 +26,13 @@ func Parse(text string) (*Statement, error) {
 	if len(spans) > 1 {
 		return nil, errSyntax("cannot insert multiple commands into a prepared statement")
 	}
-	tree, err := pg_query.Parse(text)
+	plain := text
+	if s.comments {
+		plain = blankComments(text)
+	}
+	tree, err := pg_query.Parse(plain)
 	if err != nil {
-		return nil, errParser(err)
+		return nil, errParser(err, text, plain)
 	}
 	// The lexer and the grammar must agree on where statements end, else part of the text would go unseen.
 	if len(tree.Stmts) != 1 || tree.Stmts[0].Stmt == nil {
@@ -36,8 +41,65 @@ func Parse(text string) (*Statement, error) {
 	return classify(text, spans[0], tree)
 }
 
-// errParser makes the client's error of one of the parser's.
-func errParser(err error) *pgerr.Error {
+// blankComments overwrites comments with blanks. The parser linked in takes them for tokens in two places where Postgres
+// doesn't: between NOT and IN and other pairs that need a look ahead, and between the parts of a string.
+func blankComments(text string) string {
+	blank := []byte(text)
+	l := lexer{text: text}
+	for {
+		from := l.pos
+		t := l.next()
+		if t.kind == tokenBad {
+			return text
+		}
+		blankGap(blank, text, from, t.start)
+		if t.kind == tokenEnd {
+			return string(blank)
+		}
+		if t.kind.isString() && t.kind != tokenDollar {
+			blankContinuations(blank, text, t)
+		}
+	}
+}
+
+// blankGap overwrites the comments between two tokens. A newline in a block comment goes too: it must not make the next
+// string go on with the one before.
+func blankGap(blank []byte, text string, from, to int) {
+	l := lexer{text: text[:to], pos: from}
+	for l.pos < to {
+		start := l.pos
+		switch c := text[start]; {
+		case c == '-':
+			l.skipLine()
+		case c == '/':
+			l.skipComment()
+		case c == '\v':
+			l.pos++
+		default:
+			l.pos++
+			continue
+		}
+		for i := start; i < l.pos; i++ {
+			blank[i] = ' '
+		}
+	}
+}
+
+// blankContinuations overwrites the comments between the parts of a string constant.
+func blankContinuations(blank []byte, text string, t token) {
+	l := lexer{text: text[:t.end], pos: t.start + strings.IndexByte(text[t.start:], '\'') + 1}
+	for l.quotedPart(t.kind) {
+		next, ok := l.continuation()
+		if !ok {
+			return
+		}
+		blankGap(blank, text, l.pos, next-1)
+		l.pos = next
+	}
+}
+
+// errParser makes the client's error of one of the parser's. It counted characters in plain; text has comments there.
+func errParser(err error, text, plain string) *pgerr.Error {
 	var pe *parser.Error
 	if !errors.As(err, &pe) {
 		return errSyntax(fmt.Sprintf("statement can't be represented: %v", err))
@@ -51,9 +113,20 @@ func errParser(err error) *pgerr.Error {
 		e.Code = pgerr.StatementTooComplex
 	}
 	if pe.Cursorpos > 0 {
-		e.Position = int32(pe.Cursorpos)
+		e.Position = position(text, runeOffset(plain, pe.Cursorpos-1))
 	}
 	return e
+}
+
+// runeOffset gives the byte offset of the nth character, counted from zero.
+func runeOffset(s string, n int) int {
+	for i := range s {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
 }
 
 // Deparse writes a tree of one query or change of rows as text. Other statements are refused: the deparser kills the
@@ -85,7 +158,7 @@ func Fingerprint(text string) (uint64, error) {
 	}
 	f, err := pg_query.FingerprintToUInt64(text)
 	if err != nil {
-		return 0, errParser(err)
+		return 0, errParser(err, text, text)
 	}
 	return f, nil
 }

@@ -1,6 +1,7 @@
 package sqlparse
 
 import (
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -98,24 +99,30 @@ func (s *Shaper) ShapeBytes(text []byte) (Shape, error) {
 	return s.Shape(unsafe.String(unsafe.SliceData(text), len(text)))
 }
 
-// Slot finds the literal of a constant by its location in a tree of the same text; -1 if that wasn't lifted. The
-// location of a negative number is that of its sign.
+// Slot finds the literal of a constant by its location in a tree of the same text: its index, -1 if it wasn't lifted.
+// The location of a negative number is that of its first sign.
 func (sh Shape) Slot(text string, location int) int {
-	for i, l := range sh.Literals {
-		if l.Start < location {
-			continue
-		}
-		if l.Start == location || text[location] == '-' && blankBetween(text, location+1, l.Start) {
-			return i
-		}
+	if location < 0 || location >= len(text) {
 		return -1
 	}
-	return -1
+	if text[location] == '-' {
+		location = behindSigns(text, location)
+	}
+	i, found := slices.BinarySearchFunc(sh.Literals, location, func(l Literal, at int) int { return l.Start - at })
+	if !found {
+		return -1
+	}
+	return i
 }
 
-func blankBetween(text string, from, to int) bool {
-	l := lexer{text: text[:to], pos: from}
-	return l.skipBlank() && l.pos == to
+// behindSigns gives the place behind signs and parentheses before a number.
+func behindSigns(text string, location int) int {
+	l := lexer{text: text, pos: location}
+	for l.pos < len(text) && (text[l.pos] == '-' || text[l.pos] == '(') {
+		l.pos++
+		l.skipBlank()
+	}
+	return l.pos
 }
 
 // keepScope says which literals stay in the shape besides those that context keeps.
@@ -263,7 +270,7 @@ func (s *Shaper) ident(t token) keepScope {
 	at := len(s.out)
 	s.out = appendLower(s.out, s.text[t.start:t.end])
 	w := lookupWord(s.out[at:])
-	if w == wordKeepAll && s.mode != modeKeep {
+	if w == wordKeepAll && s.mode != modeKeep && s.scope != keepAll {
 		return keepAll
 	}
 	if dotted && w != wordGatewayFunction {
@@ -284,7 +291,7 @@ func (s *Shaper) ident(t token) keepScope {
 // quotedName writes a quoted identifier. One in Unicode escapes may be any name.
 func (s *Shaper) quotedName(t token) keepScope {
 	name := s.text[t.start:t.end]
-	if s.mode != modeKeep && name[0] != '"' {
+	if s.mode != modeKeep && s.scope != keepAll && name[0] != '"' {
 		return keepAll
 	}
 	s.begin(true)
@@ -293,7 +300,7 @@ func (s *Shaper) quotedName(t token) keepScope {
 	if name[0] == '"' {
 		w = lookupWord(s.out[len(s.out)-len(name)+1 : len(s.out)-1])
 	}
-	if w == wordKeepAll && s.mode != modeKeep {
+	if w == wordKeepAll && s.mode != modeKeep && s.scope != keepAll {
 		return keepAll
 	}
 	if w != wordGatewayFunction {

@@ -37,38 +37,8 @@ func (s Span) Of(text string) string { return text[s.Start:s.End] }
 // space, comments or semicolons around them; empty statements are left out. Semicolons in parentheses (CREATE RULE)
 // and in BEGIN ATOMIC bodies don't end a statement. An error means that the whole text is unparsable.
 func Split(dst []Span, text string) ([]Span, error) {
-	s := splitter{lexer: lexer{text: text}, start: -1}
-	if strings.IndexByte(text, 0) >= 0 {
-		return dst, errSyntax("invalid byte sequence: 0x00")
-	}
-	for {
-		t := s.next()
-		switch t.kind {
-		case tokenBad:
-			return dst, errToken(text, t)
-		case tokenEnd:
-			if s.start >= 0 {
-				dst = append(dst, Span{s.start, s.end})
-			}
-			return dst, nil
-		default:
-		}
-		if !s.accept(t) {
-			return dst, errTooDeep()
-		}
-		if t.kind == tokenPunct && text[t.start] == ';' && s.bounds.parens() == 0 && s.body == 0 {
-			if s.start >= 0 {
-				dst = append(dst, Span{s.start, s.end})
-			}
-			s.start = -1
-			s.bounds.reset()
-			continue
-		}
-		if s.start < 0 {
-			s.start = t.start
-		}
-		s.end = t.end
-	}
+	s := splitter{lexer: lexer{text: text}}
+	return s.split(dst)
 }
 
 // splitter keeps what decides whether a semicolon ends a statement, and the depth of the statement at hand.
@@ -79,6 +49,45 @@ type splitter struct {
 	body       bodyDepth
 	last       word
 	dot        bool // the last token was a point
+}
+
+// split is Split.
+func (s *splitter) split(dst []Span) ([]Span, error) {
+	if strings.IndexByte(s.text, 0) >= 0 {
+		return dst, errSyntax("invalid byte sequence: 0x00")
+	}
+	s.start = -1
+	for {
+		t := s.next()
+		switch t.kind {
+		case tokenBad:
+			return dst, errToken(s.text, t)
+		case tokenEnd:
+			return s.finish(dst), nil
+		default:
+		}
+		if !s.accept(t) {
+			return dst, errTooDeep()
+		}
+		if t.kind == tokenPunct && s.text[t.start] == ';' && s.bounds.parens() == 0 && s.body == 0 {
+			dst = s.finish(dst)
+			continue
+		}
+		if s.start < 0 {
+			s.start = t.start
+		}
+		s.end = t.end
+	}
+}
+
+// finish ends the statement at hand.
+func (s *splitter) finish(dst []Span) []Span {
+	if s.start >= 0 {
+		dst = append(dst, Span{s.start, s.end})
+	}
+	s.start = -1
+	s.bounds.reset()
+	return dst
 }
 
 // accept counts a token; false means that the statement is too deep.
