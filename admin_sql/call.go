@@ -1,9 +1,6 @@
 package adminsql
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"neki/internal/datum"
@@ -11,40 +8,35 @@ import (
 	"neki/sqlparse"
 )
 
-// argument is one argument of a call as written: an expression, and its name when it was given by name.
-type argument struct {
-	name string
-	node *sqlparse.Node
-}
-
 // matchArguments brings the arguments of a call into the order they are declared in, defaults filled in, each cast to
-// its type. kind and name are for the messages, which are Postgres's.
-func matchArguments(kind, name string, declared []Argument, given []argument) ([]*sqlparse.Node, error) {
+// its type. The rules are those of Postgres; see https://www.postgresql.org/docs/current/sql-syntax-calling-funcs.html
+func (p *Procedure) matchArguments(given []sqlparse.CallArg) ([]*sqlparse.Node, error) {
+	declared := p.Args
 	nodes := make([]*sqlparse.Node, len(declared))
 	named := false
 	for i, g := range given {
 		at := i
 		switch {
-		case g.name != "":
+		case g.Name != "":
 			named = true
-			if at = declaredAt(declared, g.name); at < 0 {
-				return nil, noSuchArgument(kind, name, declared, g.name)
+			if at = declaredAt(declared, g.Name); at < 0 {
+				return nil, p.noSuchArgument(g.Name)
 			}
 		case named:
 			return nil, pgerr.New(pgerr.SyntaxError, "positional argument cannot follow named argument")
 		case i >= len(declared):
-			return nil, wrongCall(kind, name, declared, "%d arguments given, at most %d taken", len(given), len(declared))
+			return nil, p.wrongCall("%d arguments are given, at most %d are taken.", len(given), len(declared))
 		}
 		if nodes[at] != nil {
 			return nil, pgerr.New(pgerr.SyntaxError, "argument name \"%s\" used more than once", declared[at].Name)
 		}
-		nodes[at] = castTo(g.node, declared[at].Type)
+		nodes[at] = castTo(expression(g), declared[at].Type)
 	}
 	for i, d := range declared {
 		switch {
 		case nodes[i] != nil:
 		case d.Default == nil:
-			return nil, wrongCall(kind, name, declared, "argument \"%s\" is missing", d.Name)
+			return nil, p.wrongCall("Argument \"%s\" is missing.", d.Name)
 		default:
 			nodes[i] = castTo(constant(*d.Default), d.Type)
 		}
@@ -61,12 +53,12 @@ func declaredAt(declared []Argument, name string) int {
 	return -1
 }
 
-func noSuchArgument(kind, name string, declared []Argument, given string) error {
-	names := make([]string, len(declared))
-	for i := range declared {
-		names[i] = declared[i].Name
+func (p *Procedure) noSuchArgument(given string) error {
+	names := make([]string, len(p.Args))
+	for i := range p.Args {
+		names[i] = p.Args[i].Name
 	}
-	err := wrongCall(kind, name, declared, "there is no argument \"%s\"", given)
+	err := p.wrongCall("There is no argument \"%s\".", given)
 	if near := pgerr.Nearest(given, names); near != "" {
 		return err.WithHint("Perhaps you meant the argument \"%s\".", near)
 	}
@@ -74,13 +66,19 @@ func noSuchArgument(kind, name string, declared []Argument, given string) error 
 }
 
 // wrongCall is 42883: no procedure of that name takes these arguments.
-func wrongCall(kind, name string, declared []Argument, detail string, args ...any) *pgerr.Error {
-	return pgerr.New(pgerr.UndefinedFunction, "%s %s does not take these arguments", kind, name).
-		WithDetail("%s.", capital(fmt.Sprintf(detail, args...))).
-		WithHint("It is declared as %s(%s).", name, signature(declared))
+func (p *Procedure) wrongCall(detail string, args ...any) *pgerr.Error {
+	return pgerr.New(pgerr.UndefinedFunction, "procedure neki.%s does not take these arguments", p.Name).
+		WithDetail(detail, args...).
+		WithHint("It is declared as neki.%s(%s).", p.Name, signature(p.Args))
 }
 
-func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+// expression gives an argument's value without its name.
+func expression(a sqlparse.CallArg) *sqlparse.Node {
+	if named := a.Node.GetNamedArgExpr(); named != nil {
+		return named.GetArg()
+	}
+	return a.Node
+}
 
 // goValue turns a value into the Go value that bodies and rows get.
 func goValue(oid uint32, d datum.Datum) (any, error) {
@@ -98,4 +96,16 @@ func goValue(oid uint32, d datum.Datum) (any, error) {
 		return d.Text(), nil
 	}
 	return nil, pgerr.New(pgerr.InternalError, "no argument of type %s is known", TypeName(oid))
+}
+
+func goValues(declared []Argument, row []datum.Datum) ([]any, error) {
+	values := make([]any, len(row))
+	for i, d := range row {
+		v, err := goValue(declared[i].Type, d)
+		if err != nil {
+			return nil, err
+		}
+		values[i] = v
+	}
+	return values, nil
 }

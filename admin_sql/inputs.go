@@ -164,5 +164,5 @@ type Controls interface {
 	Pause(ctx context.Context, shard string) error // returns when no transaction is left on the shard
 	Resume(ctx context.Context, shard string) error
 	Drain(ctx context.Context, gateway string) error
-	FlushPlans(ctx context.Context) (plans int, err error)
+	FlushPlans(ctx context.Context) error
 }

@@ -9,10 +9,8 @@ import (
 // Stable numbers of what this package does not do, as NK013's message shows them. The first is pooler/plan's too,
 // which refuses most such statements before they come here.
 const (
-	notImplementedJoin      = 101 // neki relations and tables of the shards in one statement
-	notImplementedFunction  = 201 // a documented function whose subject does not exist yet
-	notImplementedList      = 202 // a neki function outside FROM
-	notImplementedRangeForm = 203 // ROWS FROM, WITH ORDINALITY, a column definition list
+	notImplementedJoin     = 101 // neki relations and tables of the shards in one statement
+	notImplementedFunction = 201 // a documented function whose subject does not exist yet
 )
 
 func notImplemented(number int, what string, args ...any) *pgerr.Error {

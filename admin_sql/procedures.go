@@ -69,9 +69,9 @@ func (s *Schema) defineProcedures() []*Procedure {
 		{
 			Name: "flush_plans", Comment: "Empty the plan cache of this gateway",
 			run: s.control(func(ctx context.Context, controls Controls, c *call) error {
-				n, err := controls.FlushPlans(ctx)
+				err := controls.FlushPlans(ctx)
 				if err == nil {
-					c.notice(pgerr.Notice("%d plans flushed", n))
+					c.notice(pgerr.Notice("plans flushed"))
 				}
 				return err
 			}),
@@ -202,6 +202,9 @@ func describeCall(p *Procedure, args []any) string {
 
 // unknownProcedure is 42883 with the nearest name.
 func (s *Schema) unknownProcedure(schema, name string) *pgerr.Error {
+	if schema == "" {
+		schema = SchemaName
+	}
 	err := pgerr.New(pgerr.UndefinedFunction, "procedure %s.%s does not exist", schema, name)
 	if _, ok := s.Function(SchemaName, name); ok {
 		return err.WithHint("neki.%s is a function: use SELECT * FROM neki.%s(...).", name, name)

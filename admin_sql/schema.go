@@ -104,6 +104,17 @@ func (s *Schema) HasProcedure(name string) bool {
 	return ok
 }
 
+// RelationNames lists the relations of schema neki: names that a table of a user's could have too.
+func (s *Schema) RelationNames() []string {
+	var names []string
+	for _, r := range s.relations {
+		if r.Schema == SchemaName && !r.Function {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
 // Relation finds a relation (not a function) by schema and name; "" is neki.
 func (s *Schema) Relation(schema, name string) (*Relation, bool) {
 	if schema == "" {
@@ -116,8 +127,11 @@ func (s *Schema) Relation(schema, name string) (*Relation, bool) {
 	return r, true
 }
 
-// Function finds a set-returning function by schema and name.
+// Function finds a set-returning function by schema and name; "" is neki.
 func (s *Schema) Function(schema, name string) (*Relation, bool) {
+	if schema == "" {
+		schema = SchemaName
+	}
 	r, ok := s.byName[schema+"."+name]
 	if !ok || !r.Function {
 		return nil, false
@@ -181,13 +195,7 @@ func (s *Schema) unknownRelation(schema, name string) *pgerr.Error {
 			return err.WithHint("neki.%s is a procedure: use CALL neki.%s(...).", name, name)
 		}
 	}
-	var names []string
-	for _, r := range s.relations {
-		if !r.Function {
-			names = append(names, r.Name)
-		}
-	}
-	if near := pgerr.Nearest(name, names); near != "" {
+	if near := pgerr.Nearest(name, s.RelationNames()); near != "" {
 		return err.WithHint("Perhaps you meant the relation \"neki.%s\".", near)
 	}
 	return err.WithHint("\\dv neki.* lists the relations.")
