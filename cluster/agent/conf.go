@@ -26,8 +26,8 @@ func (a *Agent) settings() pgproc.Settings {
 		s["primary_slot_name"] = SlotName(a.cfg.Node)
 	}
 	s["synchronous_standby_names"] = pgproc.FencedStandbys
-	if m.Standbys != "" || m.Async {
-		s["synchronous_standby_names"] = m.Standbys
+	if m.Led {
+		s["synchronous_standby_names"] = StandbyNames(m.Standbys, m.Acks)
 	}
 	return s
 }

@@ -25,7 +25,7 @@ func (r *runner) lead(ctx context.Context, o LeadOrder) (Result, error) {
 	}
 	names := StandbyNames(o.Standbys, o.Acks)
 	if err := r.a.memory.changeMember(func(m *Member) {
-		m.Peers, m.Standbys, m.Async = slices.Clone(o.Peers), names, o.Acks == 0
+		m.Peers, m.Led, m.Standbys, m.Acks = slices.Clone(o.Peers), true, slices.Clone(o.Standbys), o.Acks
 	}); err != nil {
 		return Result{}, err
 	}

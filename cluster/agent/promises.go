@@ -38,9 +38,10 @@ type Member struct {
 	Term     int64    `json:"term,omitempty"` // of the leader that it follows, or its own
 	Source   *Source  `json:"source,omitempty"`
 	Peers    []string `json:"peers,omitempty"`
-	Standbys string   `json:"standbys,omitempty"` // synchronous_standby_names; "" = none was ordered
-	Async    bool     `json:"async,omitempty"`    // durability none was ordered: Standbys is meant to be empty
-	Hold     string   `json:"hold,omitempty"`     // why Postgres is to stay stopped
+	Led      bool     `json:"led,omitempty"` // Standbys and Acks were ordered; until then no commit is acknowledged
+	Standbys []string `json:"standbys,omitempty"`
+	Acks     int      `json:"acks,omitempty"`
+	Hold     string   `json:"hold,omitempty"` // why Postgres is to stay stopped
 }
 
 // memory keeps both in files of the agent's directory.

@@ -28,6 +28,11 @@ func (r *runner) provision(ctx context.Context, o ProvisionOrder) (Result, error
 	}
 	var did []string
 	if !r.a.pg.HasData() {
+		if o.Source == nil { // before there is data, so that data found after a crash is known to be of this order
+			if err := r.a.memory.changePromises(func(p *Promises) { p.OwnTerm = o.Term }); err != nil {
+				return Result{}, err
+			}
+		}
 		step, err := r.fill(ctx, o)
 		if err != nil {
 			r.a.setPhase(catalog.StateStopped, "%v", err)
@@ -41,12 +46,7 @@ func (r *runner) provision(ctx context.Context, o ProvisionOrder) (Result, error
 			"node %s holds the database system %s, not %s", r.a.cfg.Node, id, o.SystemID).
 			WithHint("Look at what it is, and remove its data directory by hand if it may go.")
 	}
-	if err := r.a.memory.changePromises(func(p *Promises) {
-		p.SystemID = id
-		if o.Source == nil {
-			p.OwnTerm = o.Term
-		}
-	}); err != nil {
+	if err := r.a.memory.changePromises(func(p *Promises) { p.SystemID = id }); err != nil {
 		return Result{}, err
 	}
 	if err := r.a.memory.changeMember(func(m *Member) { m.Term, m.Source = o.Term, o.Source }); err != nil {

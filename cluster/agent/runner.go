@@ -168,12 +168,12 @@ func (r *runner) start(ctx context.Context) error {
 	err = r.a.pg.Start(ctx)
 	if r.a.pg.Running() != 0 && r.upSince.IsZero() {
 		r.upSince = time.Now()
+		if adopted {
+			r.a.cfg.Progress(fmt.Sprintf("%s: took over the running server (pid %d)", r.a.cfg.Node, r.a.pg.Running()))
+		}
 	}
 	if err == nil && r.a.memory.systemID() == "" {
 		return r.a.memory.changePromises(func(p *Promises) { p.SystemID = r.a.pg.SystemID() })
-	}
-	if err == nil && adopted {
-		r.a.cfg.Progress(fmt.Sprintf("%s: took over the running server (pid %d)", r.a.cfg.Node, r.a.pg.Running()))
 	}
 	return err
 }

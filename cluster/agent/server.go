@@ -72,7 +72,7 @@ func (a *Agent) serve(ctx context.Context, l net.Listener) error {
 func Guard(next http.Handler, mutualTLS bool, token string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !mutualTLS && subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 {
+		if !mutualTLS && (token == "" || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1) {
 			http.Error(w, "unauthorized", http.StatusUnauthorized)
 			return
 		}

@@ -1,0 +1,246 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"neki/catalog"
+	"neki/cluster/agent"
+	"neki/cluster/decide"
+)
+
+// Times of a shard's loop.
+const (
+	askTimeout  = 2 * time.Second        // for an agent's status
+	unsettled   = 250 * time.Millisecond // between looks while something is to do
+	actTimeout  = 30 * time.Second       // of a short order
+	fillTimeout = 5 * time.Minute        // of initdb and start
+	copyTimeout = 24 * time.Hour         // of a base backup
+)
+
+// shardLoop looks after one shard. Its goroutine runs run; notice is called by the leader's.
+type shardLoop struct {
+	l     *leader
+	uid   string
+	wake  chan struct{}
+	began time.Time
+	seen  string // leader's goroutine: what the last Snapshot said of the shard
+
+	appliedAt time.Time // run's goroutine
+	appliedTo string
+	problems  []string
+
+	jobs sync.WaitGroup
+	mu   sync.Mutex
+	busy map[string]bool // nodes with a long order under way
+}
+
+func newShardLoop(l *leader, uid string) *shardLoop {
+	return &shardLoop{
+		l: l, uid: uid, wake: make(chan struct{}, 1), began: time.Now(), busy: map[string]bool{},
+	}
+}
+
+// notice wakes the loop if the Snapshot says something new of the shard.
+func (s *shardLoop) notice(snap *catalog.Snapshot) {
+	if now := interest(snap, s.uid); now != s.seen {
+		s.seen = now
+		s.nudge()
+	}
+}
+
+func (s *shardLoop) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// interest is a text that differs when there may be something to do.
+func interest(snap *catalog.Snapshot, uid string) string {
+	var b strings.Builder
+	doc := snap.Shard(uid)
+	fmt.Fprint(&b, doc.ModRev)
+	if r := snap.Rule(uid); r != nil {
+		fmt.Fprint(&b, " ", r.ModRev)
+	}
+	for _, n := range snap.NodesOf(uid) {
+		fmt.Fprint(&b, ";", n.ID, n.ModRev, n.Live)
+		if h := snap.Health(n.ID); h != nil {
+			fmt.Fprint(&b, h.State, h.Role, h.Streaming, h.SystemID, h.Timeline)
+		}
+	}
+	return b.String()
+}
+
+// run looks, acts, and waits, until ctx ends.
+func (s *shardLoop) run(ctx context.Context) {
+	defer s.jobs.Wait()
+	for ctx.Err() == nil {
+		pause := unsettled
+		settled, err := s.pass(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.l.a.log.Warn("shard not looked after", "shard", s.uid, "error", err)
+		}
+		if settled {
+			pause = s.l.a.cfg.Poll
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		case <-s.wake:
+		}
+		t.Stop()
+	}
+}
+
+// pass looks once and acts. settled says that nothing is left to do, but for what an event will bring.
+func (s *shardLoop) pass(ctx context.Context) (settled bool, err error) {
+	v, err := s.look(ctx)
+	if err != nil {
+		s.report(nil, []string{err.Error()})
+		return false, err
+	}
+	decision := decide.Provision(v.shard)
+	s.report(v, decision.Problems)
+	if v.shard.Doc.Maintenance {
+		return true, nil
+	}
+	settled = v.shard.Doc.Ready && len(s.busyNodes()) == 0 && len(decision.Problems) == 0
+	for _, action := range decision.Actions {
+		if action.Kind == decide.Apply && s.applied(action.Node) {
+			continue
+		}
+		if err := s.act(ctx, v, action); err != nil {
+			return false, fmt.Errorf("%s: %w", action, err)
+		}
+		settled = settled && action.Kind == decide.Apply
+		if action.Kind != decide.Apply {
+			s.nudge()
+		}
+	}
+	return settled, nil
+}
+
+// applied tells whether roles and stubs were looked at lately, there.
+func (s *shardLoop) applied(node string) bool {
+	return s.appliedTo == node && time.Since(s.appliedAt) < s.l.a.cfg.Poll*9/10
+}
+
+// view is what a look found.
+type view struct {
+	shard decide.Shard
+	nodes map[string]*catalog.Node
+}
+
+// look reads the shard's documents, linearizably, and asks every member's agent.
+func (s *shardLoop) look(ctx context.Context) (*view, error) {
+	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	a := s.l.a
+	doc, err := catalog.GetShard(ctx, a.cfg.Store, a.cfg.Cluster, s.uid)
+	if err != nil {
+		return nil, err
+	}
+	rule, err := catalog.GetRule(ctx, a.cfg.Store, a.cfg.Cluster, s.uid)
+	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
+		return nil, err
+	}
+	snap := a.live.Snapshot()
+	v := &view{nodes: map[string]*catalog.Node{}}
+	v.shard = decide.Shard{Doc: doc, Rule: rule, Want: 1 + replicasOf(snap, doc.Profile)}
+	v.shard.Patient = time.Since(s.began) < a.cfg.Patience
+	nodes := snap.NodesOf(s.uid)
+	v.shard.Members = make([]decide.Member, len(nodes))
+	busy := s.busyNodes()
+	var asking sync.WaitGroup
+	for i, n := range nodes {
+		v.nodes[n.ID] = n
+		asking.Go(func() {
+			v.shard.Members[i] = a.ask(ctx, n)
+			v.shard.Members[i].Busy = slices.Contains(busy, n.ID)
+		})
+	}
+	asking.Wait()
+	return v, nil
+}
+
+func replicasOf(snap *catalog.Snapshot, profile string) int {
+	for i := range snap.Profiles {
+		if snap.Profiles[i].Name == profile {
+			return snap.Profiles[i].Replicas
+		}
+	}
+	return 0
+}
+
+// ask asks one agent what it is and does.
+func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
+	m := decide.Member{ID: n.ID, Rdonly: n.Role == catalog.RoleRdonly, Address: addressOf(n.Host, n.Port)}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	st, err := a.client(n).Status(ctx)
+	if err != nil || st.Node != n.ID {
+		return m
+	}
+	m.Known, m.Empty, m.SystemID, m.Standby = true, st.Empty, st.SystemID, st.Standby
+	m.OwnTerm = st.Promises.OwnTerm
+	if src := st.Member.Source; src != nil {
+		m.Source, m.SourceAt = src.Node, addressOf(src.Host, src.Port)
+	}
+	m.Peers, m.Standbys, m.Acks, m.Ordered = st.Member.Peers, st.Member.Standbys, st.Member.Acks, st.Member.Led
+	h := st.Health
+	m.Up = h.State == catalog.StateServing || h.State == catalog.StateCatchingUp
+	m.Primary, m.Streaming, m.Timeline = h.Role == catalog.RolePrimary, h.Streaming, h.Timeline
+	return m
+}
+
+func addressOf(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+func (s *shardLoop) busyNodes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var nodes []string
+	for n := range s.busy {
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+func (s *shardLoop) setBusy(node string, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on {
+		s.busy[node] = true
+	} else {
+		delete(s.busy, node)
+	}
+}
+
+// report keeps what status shows, and logs problems that are new.
+func (s *shardLoop) report(v *view, problems []string) {
+	if !slices.Equal(problems, s.problems) && len(problems) > 0 {
+		s.l.a.log.Info("shard is not whole", "shard", s.uid, "problems", problems)
+	}
+	s.problems = problems
+	st := ShardStatus{UID: s.uid, Problems: problems, Busy: s.busyNodes()}
+	if v != nil {
+		st.Ready, st.Primary, st.Term = v.shard.Doc.Ready, v.shard.Doc.Primary, v.shard.Doc.Term
+	}
+	s.l.a.mu.Lock()
+	defer s.l.a.mu.Unlock()
+	s.l.a.shards[s.uid] = st
+}
+
+// orderOf heads an order for the shard.
+func (s *shardLoop) orderOf(v *view, what string) agent.Order {
+	return s.l.a.order(s.l.epoch, v.shard.Doc.Term, s.uid+"-"+what)
+}

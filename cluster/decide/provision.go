@@ -1,0 +1,303 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	"neki/catalog"
+)
+
+// Shard is what is known of a shard at one moment.
+type Shard struct {
+	Doc     catalog.Shard
+	Rule    catalog.Rule // ModRev 0 = there is none
+	Members []Member     // in the order of their ids
+	Want    int          // instances that can lead or acknowledge: 1 + the profile's replicas
+	// Patient: more members may still appear; wait for Want of them before the shard is begun or opened.
+	Patient bool
+}
+
+// Member is what is known of one instance.
+type Member struct {
+	ID       string
+	Rdonly   bool
+	Address  string // host:port of its Postgres
+	Known    bool   // its agent has answered; the rest is what it said
+	Empty    bool
+	SystemID string
+	OwnTerm  int64  // in which it was told to lead
+	Standby  bool   // it has standby.signal
+	Source   string // node that it follows, and where that is
+	SourceAt string
+	Peers    []string // slots that it was told to keep
+	Standbys []string // synchronous standbys that it was told, with Acks
+	Acks     int
+	Ordered  bool // Standbys and Acks were told at all
+
+	Up        bool // Postgres answers
+	Primary   bool // and is not in recovery
+	Streaming bool
+	Timeline  int32
+	Busy      bool // an order that takes long is under way
+}
+
+// Kind is what an Action does.
+type Kind uint8
+
+// The kinds of actions.
+const (
+	Claim  Kind = iota + 1 // write Node as the shard's first primary, and a rule of phase bootstrap
+	Init                   // have Node run initdb, and start
+	Record                 // write the shard's system identifier
+	Apply                  // have Node, the primary, make cluster roles and stubs
+	Lead                   // have Node keep slots for Peers and wait for Acks of Standbys
+	Clone                  // have Node copy Source and follow it
+	Follow                 // have Node follow Source
+	Grow                   // write Standbys as acknowledgers in the rule
+	Open                   // declare the shard ready
+)
+
+var kindNames = []string{"none", "claim", "init", "record", "apply", "lead", "clone", "follow", "grow", "open"}
+
+// String gives the kind's name.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return kindNames[0]
+}
+
+// Action is one thing to do.
+type Action struct {
+	Kind     Kind
+	Node     string
+	Source   string
+	SystemID string
+	Peers    []string
+	Standbys []string
+	Acks     int
+}
+
+// String gives the action in one line.
+func (a Action) String() string {
+	s := a.Kind.String()
+	if a.Node != "" {
+		s += " " + a.Node
+	}
+	if a.Source != "" {
+		s += " from " + a.Source
+	}
+	if a.SystemID != "" {
+		s += " system " + a.SystemID
+	}
+	if a.Kind == Lead {
+		s += fmt.Sprintf(" slots %v", a.Peers)
+	}
+	if a.Kind == Lead || a.Kind == Grow {
+		s += fmt.Sprintf(" %d of %v", a.Acks, a.Standbys)
+	}
+	return s
+}
+
+// Verdict is what to do now, in this order, and what stands in the way of more.
+type Verdict struct {
+	Actions  []Action
+	Problems []string
+}
+
+func (v *Verdict) do(a Action) { v.Actions = append(v.Actions, a) }
+
+func (v *Verdict) problem(format string, args ...any) {
+	v.Problems = append(v.Problems, fmt.Sprintf(format, args...))
+}
+
+// Phases of a rule.
+const (
+	PhaseBootstrap = "bootstrap"
+	PhaseActive    = "active"
+)
+
+// Durability policies.
+const (
+	PolicyNone = "none"
+	PolicySync = "sync"
+)
+
+// Provision decides the next steps towards a shard that is whole.
+func Provision(s Shard) Verdict {
+	var v Verdict
+	switch {
+	case s.Doc.Primary == "":
+		begin(s, &v)
+	case s.Doc.SystemID == "":
+		initialise(s, &v)
+	default:
+		complete(s, &v)
+	}
+	return v
+}
+
+// Acks is how many acknowledgers a commit needs under the policy.
+func Acks(policy string) int {
+	if policy == PolicyNone {
+		return 0
+	}
+	return 1
+}
+
+// begin chooses the first primary, among empty members only.
+func begin(s Shard, v *Verdict) {
+	if s.Doc.SystemID != "" {
+		v.problem("the shard has data (system %s) but no primary", s.Doc.SystemID)
+		return
+	}
+	able := 0
+	first := ""
+	for _, m := range s.Members {
+		switch {
+		case !m.Known:
+			v.problem("node %s doesn't answer: it may hold data", m.ID)
+		case !m.Empty:
+			v.problem("node %s holds data (system %s) that the shard doesn't know of", m.ID, m.SystemID)
+		case !m.Rdonly:
+			if able++; first == "" {
+				first = m.ID
+			}
+		}
+	}
+	if len(v.Problems) > 0 {
+		return
+	}
+	if able == 0 || s.Patient && able < s.Want {
+		v.problem("waits for agents: %d of %d are there", able, s.Want)
+		return
+	}
+	v.do(Action{Kind: Claim, Node: first})
+}
+
+// initialise has the claimed primary make the shard's data, and records what system it is.
+func initialise(s Shard, v *Verdict) {
+	for _, m := range s.Members {
+		if m.ID != s.Doc.Primary && m.Known && !m.Empty {
+			v.problem("node %s holds data (system %s) before the shard was initialised", m.ID, m.SystemID)
+		}
+	}
+	p := s.member(s.Doc.Primary)
+	switch {
+	case len(v.Problems) > 0:
+	case p == nil || !p.Known:
+		v.problem("node %s, chosen as the first primary, doesn't answer", s.Doc.Primary)
+	case !p.Empty && p.OwnTerm != s.Doc.Term:
+		v.problem("node %s, chosen as the first primary, holds data (system %s) of another origin", p.ID, p.SystemID)
+	case p.Busy:
+	case p.Empty:
+		v.do(Action{Kind: Init, Node: p.ID})
+	case !p.Up: // its agent starts it by itself
+		v.problem("node %s, the first primary, is not up yet", p.ID)
+	default:
+		v.do(Action{Kind: Record, SystemID: p.SystemID})
+	}
+}
+
+// complete adds what is missing around a primary that has data.
+func complete(s Shard, v *Verdict) {
+	p := s.member(s.Doc.Primary)
+	switch {
+	case p == nil || !p.Known:
+		v.problem("the agent of the primary, %s, doesn't answer", s.Doc.Primary)
+		return
+	case p.SystemID != s.Doc.SystemID:
+		v.problem("the primary, %s, holds system %q, not the shard's %s", p.ID, p.SystemID, s.Doc.SystemID)
+		return
+	case !p.Up || !p.Primary:
+		v.problem("the primary, %s, is not serving", p.ID)
+		return
+	}
+	v.do(Action{Kind: Apply, Node: p.ID})
+	keepStandbys(s, p, v)
+	for _, m := range s.Members {
+		if m.ID != p.ID {
+			join(s, p, m, v)
+		}
+	}
+}
+
+// join makes a member a standby of the primary. It is copied only once its slot keeps the WAL that it will need.
+func join(s Shard, p *Member, m Member, v *Verdict) {
+	switch {
+	case !m.Known:
+		v.problem("node %s doesn't answer", m.ID)
+	case m.Busy:
+	case m.Empty:
+		if slices.Contains(p.Peers, m.ID) {
+			v.do(Action{Kind: Clone, Node: m.ID, Source: p.ID})
+		}
+	case m.SystemID != s.Doc.SystemID:
+		v.problem("node %s holds system %q, not the shard's %s", m.ID, m.SystemID, s.Doc.SystemID)
+	case !m.Standby:
+		v.problem("node %s holds data of a primary", m.ID)
+	case m.Source != p.ID || m.SourceAt != p.Address:
+		v.do(Action{Kind: Follow, Node: m.ID, Source: p.ID})
+	}
+}
+
+// keepStandbys brings rule, synchronous standbys and slots together, the rule first.
+func keepStandbys(s Shard, p *Member, v *Verdict) {
+	peers, acking := []string{}, ackers(s)
+	var ready []string
+	for _, m := range s.Members {
+		if m.ID == p.ID {
+			continue
+		}
+		peers = append(peers, m.ID)
+		if !m.Rdonly && m.Known && m.Up && m.Streaming && m.SystemID == s.Doc.SystemID && m.Timeline == p.Timeline {
+			ready = append(ready, m.ID)
+		}
+	}
+	acks := Acks(s.Rule.Policy)
+	if grown := union(acking, ready); s.mayGrow(ready) && len(grown) > len(acking) {
+		v.do(Action{Kind: Grow, Standbys: grown, Acks: acks})
+		acking = grown
+	}
+	told := p.Ordered && p.Acks == acks && slices.Equal(p.Standbys, acking)
+	if !told || !slices.Equal(p.Peers, peers) {
+		v.do(Action{Kind: Lead, Node: p.ID, Peers: peers, Standbys: acking, Acks: acks})
+		return
+	}
+	if s.Rule.Phase == PhaseBootstrap && len(ready) >= acks && (len(ready)+1 >= s.Want || !s.Patient) {
+		v.do(Action{Kind: Open})
+	}
+}
+
+// mayGrow: while the shard is made, wait for all the acknowledgers that it should have, for the rule is then written
+// once; later each is taken in as it comes.
+func (s Shard) mayGrow(ready []string) bool {
+	return s.Rule.Phase != PhaseBootstrap || !s.Patient || len(ready)+1 >= s.Want
+}
+
+// ackers are the members of the rule's cohort but for the leader.
+func ackers(s Shard) []string {
+	list := []string{}
+	for _, id := range s.Rule.Cohort {
+		if id != s.Rule.Leader {
+			list = append(list, id)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (s Shard) member(id string) *Member {
+	for i := range s.Members {
+		if s.Members[i].ID == id {
+			return &s.Members[i]
+		}
+	}
+	return nil
+}
