@@ -130,18 +130,28 @@ func runeOffset(s string, n int) int {
 }
 
 // Deparse writes a tree of one query or change of rows as text. Other statements are refused: the deparser kills the
-// process on some of their options, and the gateway has no need to write them.
+// process on some of their options, and the gateway has no need to write them. The text is parsed again and compared,
+// because the deparser gets some trees wrong ((a, b) = (SELECT ...) loses b): such a tree is refused with 0A000.
 func Deparse(tree *ParseResult) (string, error) {
-	for _, s := range tree.GetStmts() {
-		switch unwrap(s.GetStmt()).(type) {
-		case *SelectStmt, *InsertStmt, *UpdateStmt, *DeleteStmt, *MergeStmt:
-		default:
-			return "", pgerr.New(pgerr.InternalError, "only a query or a change of rows can be written as text")
-		}
+	if len(tree.GetStmts()) != 1 {
+		return "", pgerr.New(pgerr.InternalError, "a single statement can be written as text, not %d", len(tree.GetStmts()))
+	}
+	switch unwrap(tree.Stmts[0].GetStmt()).(type) {
+	case *SelectStmt, *InsertStmt, *UpdateStmt, *DeleteStmt, *MergeStmt:
+	default:
+		return "", pgerr.New(pgerr.InternalError, "only a query or a change of rows can be written as text")
 	}
 	text, err := pg_query.Deparse(tree)
 	if err != nil {
-		return "", pgerr.New(pgerr.InternalError, "statement can't be written as text: %w", err)
+		return "", pgerr.New(pgerr.FeatureNotSupported, "statement can't be written as text: %w", err)
+	}
+	if err := check(text); err != nil {
+		return "", pgerr.New(pgerr.FeatureNotSupported, "statement can't be written as text: %w", err)
+	}
+	again, err := pg_query.Parse(text)
+	if err != nil || !sameTree(tree, again) {
+		return "", pgerr.New(pgerr.FeatureNotSupported, "statement can't be written as text without changing it").
+			WithDetail("It would become: %s", text)
 	}
 	return text, nil
 }
