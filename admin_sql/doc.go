@@ -7,12 +7,11 @@
 // I/O of its own.
 //
 // A statement goes through Schema.Prepare once (columns and parameter types are known then, nothing has run) and
-// through Statement.Execute for each execution. Both Schema and Statement are immutable after they were made and safe
-// for concurrent use; a Statement may be shared by sessions, because the Session travels with Execute. The package
-// starts no goroutines.
+// through Prepared.Run for each execution. Both are immutable and safe for concurrent use; a Prepared may be shared by
+// sessions, because the Session travels with the run (exec.Env.Caller). The package starts no goroutines.
 //
 // Rights: relations need membership of neki_viewer, procedures of neki_operator; a superuser has both, and everyone
-// sees his own rows of neki.sessions. They are checked at Execute, as Postgres does, so Describe needs none.
+// sees his own rows of neki.sessions and neki.settings. They are checked by Prepare and again by each Run.
 //
 // NULL means unknown, never 0 or the empty string.
 //

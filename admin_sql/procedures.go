@@ -202,9 +202,6 @@ func describeCall(p *Procedure, args []any) string {
 
 // unknownProcedure is 42883 with the nearest name.
 func (s *Schema) unknownProcedure(schema, name string) *pgerr.Error {
-	if schema == "" {
-		schema = SchemaName
-	}
 	err := pgerr.New(pgerr.UndefinedFunction, "procedure %s.%s does not exist", schema, name)
 	if _, ok := s.Function(SchemaName, name); ok {
 		return err.WithHint("neki.%s is a function: use SELECT * FROM neki.%s(...).", name, name)

@@ -115,11 +115,8 @@ func (s *Schema) RelationNames() []string {
 	return names
 }
 
-// Relation finds a relation (not a function) by schema and name; "" is neki.
+// Relation finds a relation (not a function) by schema and name.
 func (s *Schema) Relation(schema, name string) (*Relation, bool) {
-	if schema == "" {
-		schema = SchemaName
-	}
 	r, ok := s.byName[schema+"."+name]
 	if !ok || r.Function {
 		return nil, false
@@ -127,11 +124,8 @@ func (s *Schema) Relation(schema, name string) (*Relation, bool) {
 	return r, true
 }
 
-// Function finds a set-returning function by schema and name; "" is neki.
+// Function finds a set-returning function by schema and name.
 func (s *Schema) Function(schema, name string) (*Relation, bool) {
-	if schema == "" {
-		schema = SchemaName
-	}
 	r, ok := s.byName[schema+"."+name]
 	if !ok || !r.Function {
 		return nil, false
