@@ -6,38 +6,36 @@ const MaxDepth = 2000
 
 // level holds the counts of one open parenthesis.
 type level struct {
-	operators int // in a chain that a comma, AND, OR, WHEN, THEN or ELSE ends
-	betweens  int // BETWEENs whose AND has not come: that AND ends no chain
-	joins     int // in a chain that a comma ends
-	sets      int // set operations: nothing but the closing parenthesis ends their chain
-	cases     int // open CASEs
+	operators int32 // in a chain that a comma, AND, OR, WHEN, THEN or ELSE ends
+	betweens  int32 // BETWEENs whose AND has not come: that AND ends no chain
+	joins     int32 // in a chain that a comma ends
+	sets      int32 // set operations: nothing but the closing parenthesis ends their chain
+	cases     int32 // open CASEs
 }
-
-func (l *level) sum() int { return l.operators + l.joins + l.sets + l.cases }
 
 // depth counts how deep the tree of the tokens seen so far can be: chains of operators, casts, subscripts, joins and
 // set operations, summed over the open parentheses. The zero value is ready; reset keeps its memory.
 type depth struct {
 	level
-	outer int // sum of the levels below
+	total int32 // of this level and those below
 	open  []level
 }
 
 func (d *depth) reset() {
-	d.level, d.outer, d.open = level{}, 0, d.open[:0]
+	d.level, d.total, d.open = level{}, 0, d.open[:0]
 }
 
 // parens gives the number of open parentheses and brackets.
 func (d *depth) parens() int { return len(d.open) }
 
-func (d *depth) exceeded() bool { return d.outer+d.sum() > MaxDepth }
+func (d *depth) exceeded() bool { return d.total > MaxDepth }
 
 // token counts a token; w is the word of an identifier. A word behind a point is a column's name and no keyword:
 // callers pass wordNone for it.
 func (d *depth) token(kind tokenKind, first byte, w word) {
 	switch kind {
 	case tokenOperator, tokenCast:
-		d.operators++
+		d.operator()
 	case tokenPunct:
 		d.punct(first)
 	case tokenIdent:
@@ -48,11 +46,21 @@ func (d *depth) token(kind tokenKind, first byte, w word) {
 	}
 }
 
+func (d *depth) operator() {
+	d.operators++
+	d.total++
+}
+
+// endChain ends the chain of operators.
+func (d *depth) endChain() {
+	d.total -= d.operators
+	d.operators = 0
+}
+
 func (d *depth) punct(c byte) {
 	switch c {
 	case '(', '[':
-		d.operators++
-		d.outer += d.sum()
+		d.operator()
 		d.open = append(d.open, d.level)
 		d.level = level{}
 	case ')', ']':
@@ -60,13 +68,15 @@ func (d *depth) punct(c byte) {
 		if n == 0 {
 			return
 		}
+		d.total -= d.operators + d.joins + d.sets + d.cases
 		d.level = d.open[n-1]
 		d.open = d.open[:n-1]
-		d.outer -= d.sum()
 		if c == ')' {
 			d.operators-- // "f(a) + f(b)" is a chain of one; a subscript goes on counting
+			d.total--
 		}
 	case ',':
+		d.total -= d.operators + d.joins
 		d.operators, d.joins = 0, 0
 	}
 }
@@ -78,23 +88,29 @@ func (d *depth) word(w word) {
 			d.betweens--
 			return
 		}
-		d.operators = 0
+		d.endChain()
 	case wordOr, wordWhen, wordThen, wordElse:
-		d.operators = 0
+		d.endChain()
 	case wordBetween:
 		d.betweens++
-		d.operators++
+		d.operator()
 	case wordNot, wordIs, wordIsNull, wordNotNull, wordCollate, wordAt, wordOperator, wordLike, wordIlike,
 		wordSimilar, wordIn:
-		d.operators++
+		d.operator()
 	case wordJoin:
 		d.joins++
+		d.total++
 	case wordUnion, wordExcept, wordIntersect:
 		d.sets++
+		d.total++
 	case wordCase:
 		d.cases++
+		d.total++
 	case wordEnd:
-		d.cases = max(0, d.cases-1)
+		if d.cases > 0 {
+			d.cases--
+			d.total--
+		}
 	default:
 	}
 }

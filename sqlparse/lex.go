@@ -86,7 +86,7 @@ type lexer struct {
 
 // next gives the next token; at the end of the text one of kind tokenEnd. After tokenBad the position is undefined.
 func (l *lexer) next() token {
-	if !l.skipBlank() {
+	if l.is(l.pos, classSpace|classOp) && !l.skipBlank() {
 		return token{tokenBad, l.pos, len(l.text)}
 	}
 	start := l.pos
