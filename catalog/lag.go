@@ -62,7 +62,7 @@ func (w *writer) report(reports map[string]report) {
 			w.rings[node] = ring
 		}
 		ring.Merge(r.at, h.Ring)
-		if h.FlushLSN > ring.Newest() {
+		if h.FlushLSN > 0 && h.FlushLSN >= ring.Newest() {
 			ring.Add(r.at, h.FlushLSN)
 		}
 		h.Ring = nil // it would only take memory

@@ -163,7 +163,11 @@ func (l *Live) follow(ctx context.Context, updates chan<- update) {
 			backoff = backoffFirst
 			seen, err = l.watch(ctx, rev, updates)
 		}
-		if err == nil || errors.Is(err, ErrCompacted) {
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, ErrCompacted) { // the watch fell behind: the pause bounds the listings of one that always does
+			pause(ctx, backoffFirst)
 			continue
 		}
 		l.loseStore(ctx, err)

@@ -116,17 +116,21 @@ func (r *Ring) Merge(received time.Time, samples []Sample) {
 	}
 }
 
-// thin merges neighbours that are old and near to each other, and forgets what is too old.
+// thin merges neighbours that are old and near to each other, and forgets what is too old. The oldest point stays as
+// it is: its LSN is how far back the ring can tell.
 func (r *Ring) thin(now time.Time) {
 	kept := r.points[:0]
-	for _, p := range r.points {
+	for i, p := range r.points {
 		age := now.Sub(p.last)
 		if age > horizon {
 			continue
 		}
-		if n := len(kept); n > 0 && age > fullDetail && p.last.Sub(kept[n-1].first) < age/thinning {
+		if n := len(kept); n > 1 && age > fullDetail && p.last.Sub(kept[n-1].first) < age/thinning {
 			kept[n-1].last, kept[n-1].lsn = p.last, p.lsn
 			continue
+		}
+		if len(kept) == 0 && i > 0 {
+			p.first = p.last // it may stand for several; the first of them is not known any more
 		}
 		kept = append(kept, p)
 	}

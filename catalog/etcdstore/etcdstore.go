@@ -65,11 +65,16 @@ func Open(cfg Config) (*Store, error) {
 	return &Store{client: client, timeout: timeout, leases: map[*lease]struct{}{}}, nil
 }
 
-func (s *Store) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
+// enter begins a call: it gives a context that has a deadline.
+func (s *Store) enter(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if s.isClosed() {
+		return nil, nil, catalog.ErrClosed // the client would go on trying
 	}
-	return context.WithTimeout(ctx, s.timeout)
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	return ctx, cancel, nil
 }
 
 // translate gives the catalog's error for etcd's.
@@ -95,7 +100,10 @@ func (s *Store) isClosed() bool {
 
 // Get gives an entry.
 func (s *Store) Get(ctx context.Context, key string) (catalog.Entry, error) {
-	ctx, cancel := s.deadline(ctx)
+	ctx, cancel, err := s.enter(ctx)
+	if err != nil {
+		return catalog.Entry{}, err
+	}
 	defer cancel()
 	got, err := s.client.Get(ctx, key)
 	if err != nil {
@@ -109,7 +117,10 @@ func (s *Store) Get(ctx context.Context, key string) (catalog.Entry, error) {
 
 // List gives the entries below a prefix.
 func (s *Store) List(ctx context.Context, prefix string) ([]catalog.Entry, int64, error) {
-	ctx, cancel := s.deadline(ctx)
+	ctx, cancel, err := s.enter(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
 	defer cancel()
 	got, err := s.client.Get(ctx, prefix, clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
@@ -143,7 +154,10 @@ func (s *Store) Txn(ctx context.Context, conds []catalog.Cond, ops []catalog.Op)
 }
 
 func (s *Store) txn(ctx context.Context, id clientv3.LeaseID, conds []catalog.Cond, ops []catalog.Op) (int64, error) {
-	ctx, cancel := s.deadline(ctx)
+	ctx, cancel, err := s.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
 	defer cancel()
 	var cmps []clientv3.Cmp
 	for _, c := range conds {

@@ -32,7 +32,10 @@ func (s *Store) Lease(ctx context.Context, ttl time.Duration) (catalog.Lease, er
 	if ttl <= 0 {
 		return nil, fmt.Errorf("catalog: a lease of %s", ttl)
 	}
-	ctx, cancel := s.deadline(ctx)
+	ctx, cancel, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
 	defer cancel()
 	granted, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
 	if err != nil {

@@ -250,7 +250,7 @@ func below(prefix string, changes []catalog.Change) []catalog.Change {
 func (s *Store) Compact(rev int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.compactLocked(rev)
+	s.compactLocked(min(rev, s.rev))
 	s.wakeLocked()
 }
 
