@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"context"
+
 	"neki/internal/datum"
 	"neki/internal/pgerr"
 )
@@ -302,3 +304,9 @@ func cancelled(f *frame) error {
 	}
 	return nil
 }
+
+// Context gives the run's context: for functions of a resolver.
+func (c Call) Context() context.Context { return c.run.ctx }
+
+// Env gives the run's environment.
+func (c Call) Env() *Env { return c.run.env }

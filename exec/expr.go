@@ -38,6 +38,8 @@ type ColumnRef struct {
 	leaf
 	Index int
 	Typ   datum.Type
+	Name  string // as written, for errors
+	Pos   int32  // byte offset in the statement, for errors
 }
 
 // Param is $Index+1.
