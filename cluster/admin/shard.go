@@ -105,6 +105,9 @@ func (s *shardLoop) run(ctx context.Context) {
 // pass looks once and acts. settled says that nothing is left to do, but for what an event will bring.
 func (s *shardLoop) pass(ctx context.Context) (settled bool, err error) {
 	v, err := s.look(ctx)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
 	if err != nil {
 		s.report(nil, []string{err.Error()})
 		return false, err
