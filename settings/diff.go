@@ -140,8 +140,22 @@ func encodingOf(h, w *gucSet) encoding {
 
 // isUTF8 knows the spellings of UTF8: Postgres compares names of encodings by their letters and digits only.
 func isUTF8(name string) bool {
-	name = strings.NewReplacer("-", "", "_", "", " ", "").Replace(name)
-	return strings.EqualFold(name, "utf8") || strings.EqualFold(name, "unicode")
+	return sameAlphanumerics(name, "utf8") || sameAlphanumerics(name, "unicode")
+}
+
+// sameAlphanumerics compares the letters and digits of name with lower, in any case.
+func sameAlphanumerics(name, lower string) bool {
+	for i := range len(name) {
+		c := name[i] | 0x20
+		if (c < 'a' || c > 'z') && (name[i] < '0' || name[i] > '9') {
+			continue
+		}
+		if lower == "" || lower[0] != c {
+			return false
+		}
+		lower = lower[1:]
+	}
+	return lower == ""
 }
 
 func isASCII(s string) bool {

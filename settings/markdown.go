@@ -8,7 +8,7 @@ import (
 // Markdown gives the reference of every setting and parameter for the manual (docs/settings.md).
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("## Session settings\n\nValues are case-insensitive.\n\n")
+	b.WriteString("## Session settings\n\nValues are case-insensitive, but for the uid of a shard.\n\n")
 	b.WriteString("| setting | values | default | effect |\n|---|---|---|---|\n")
 	for _, s := range table {
 		values := s.Type

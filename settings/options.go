@@ -15,7 +15,13 @@ func ParseOptions(s string) ([]Pair, error) {
 	var pairs []Pair
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
-		if len(arg) < 2 || arg[0] != '-' || arg == "--" {
+		if arg == "--" { // the end of the switches: nothing may follow
+			if i+1 < len(args) {
+				return nil, badSwitch(args[i+1])
+			}
+			break
+		}
+		if len(arg) < 2 || arg[0] != '-' {
 			return nil, badSwitch(arg)
 		}
 		used, found, err := parseSwitches(arg[1:], args[i+1:])
@@ -114,12 +120,12 @@ func badSwitch(arg string) error {
 		WithHint("Try \"postgres --help\" for more information.")
 }
 
-// set makes a switch whose argument is the value of name; flag one that sets name to a fixed value.
-func set(name string) switchKind {
+// withValue makes a switch whose argument is the value of name; fixed one that sets name to a fixed value.
+func withValue(name string) switchKind {
 	return switchKind{true, func(a string) []Pair { return []Pair{{name, a}} }}
 }
 
-func flag(name, value string) switchKind {
+func fixed(name, value string) switchKind {
 	return switchKind{false, func(string) []Pair { return []Pair{{name, value}} }}
 }
 
@@ -137,12 +143,12 @@ func byWord(value string, names map[string]string) switchKind {
 // for the server to say.
 var serverSwitches = map[byte]switchKind{
 	'c': {argument: true}, '-': {argument: true},
-	'B': set("shared_buffers"), 'h': set("listen_addresses"), 'k': set("unix_socket_directories"),
-	'N': set("max_connections"), 'p': set("port"), 'S': set("work_mem"), 'W': set("post_auth_delay"),
+	'B': withValue("shared_buffers"), 'h': withValue("listen_addresses"), 'k': withValue("unix_socket_directories"),
+	'N': withValue("max_connections"), 'p': withValue("port"), 'S': withValue("work_mem"), 'W': withValue("post_auth_delay"),
 	'd': {true, debugLevel},
-	'e': flag("datestyle", "euro"), 'F': flag("fsync", "false"), 'i': flag("listen_addresses", "*"),
-	'l': flag("ssl", "true"), 'O': flag("allow_system_table_mods", "true"),
-	'P': flag("ignore_system_indexes", "true"), 's': flag("log_statement_stats", "true"),
+	'e': fixed("datestyle", "euro"), 'F': fixed("fsync", "false"), 'i': fixed("listen_addresses", "*"),
+	'l': fixed("ssl", "true"), 'O': fixed("allow_system_table_mods", "true"),
+	'P': fixed("ignore_system_indexes", "true"), 's': fixed("log_statement_stats", "true"),
 	't': byWord("true", map[string]string{
 		"pa": "log_parser_stats", "parser": "log_parser_stats", "pl": "log_planner_stats",
 		"planner": "log_planner_stats", "e": "log_executor_stats", "executor": "log_executor_stats",
