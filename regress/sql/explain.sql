@@ -15,7 +15,7 @@ EXPLAIN SELECT node FROM neki.replicas;
 -- It runs nothing.
 SELECT count(*) FROM explained;
 
--- auto: a read and a write part ways.
+-- auto: what writes goes to the primary.
 SET __neki.target = 'auto';
 EXPLAIN (NEKI_PLAN, COSTS OFF) DELETE FROM explained;
 RESET __neki.target;
