@@ -147,24 +147,31 @@ func (s *shardLoop) clone(ctx context.Context, v *view, action decide.Action) {
 	s.jobs.Go(func() {
 		defer s.nudge()
 		defer s.setBusy(action.Node, false)
-		if s.l.a.copies.Acquire(ctx, 1) != nil {
-			return // ctx has ended
-		}
-		defer s.l.a.copies.Release(1)
-		ctx, cancel := context.WithTimeout(ctx, copyTimeout)
-		defer cancel()
-		s.progress("%s: copies %s", action.Node, action.Source)
-		r, err := s.l.a.client(node).Provision(ctx, order)
+		r, err := s.copy(ctx, node, action.Source, order)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.l.a.log.Warn("replica not made", "shard", s.uid, "node", action.Node, "error", err)
 			}
+			sleep(ctx, s.failed(action.Node)) // busy meanwhile
 			return
 		}
+		s.succeeded(action.Node)
 		s.l.a.record(ctx, catalog.Event{
 			Kind: "provisioned", Shard: s.uid, Node: action.Node, Detail: "copied from " + action.Source, Duration: r.Duration,
 		})
 	})
+}
+
+// copy waits for its turn and has the node copy the source.
+func (s *shardLoop) copy(ctx context.Context, node *catalog.Node, source string, order agent.ProvisionOrder) (agent.Result, error) {
+	if err := s.l.a.copies.Acquire(ctx, 1); err != nil {
+		return agent.Result{}, err
+	}
+	defer s.l.a.copies.Release(1)
+	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
+	defer cancel()
+	s.progress("%s: copies %s", node.ID, source)
+	return s.l.a.client(node).Provision(ctx, order)
 }
 
 func (s *shardLoop) grow(ctx context.Context, v *view, action decide.Action) error {

@@ -36,15 +36,19 @@ type shardLoop struct {
 	appliedAt time.Time // run's goroutine
 	appliedTo string
 	problems  []string
+	complaint string          // the last error that was logged
+	up        map[string]bool // members that answered at the last look, run's goroutine
 
 	jobs sync.WaitGroup
 	mu   sync.Mutex
 	busy map[string]bool // nodes with a long order under way
+	fail map[string]int  // copies of a node that failed in a row
 }
 
 func newShardLoop(l *leader, uid string) *shardLoop {
 	return &shardLoop{
 		l: l, uid: uid, wake: make(chan struct{}, 1), began: time.Now(), busy: map[string]bool{},
+		up: map[string]bool{}, fail: map[string]int{},
 	}
 }
 
@@ -86,9 +90,7 @@ func (s *shardLoop) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause := unsettled
 		settled, err := s.pass(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.l.a.log.Warn("shard not looked after", "shard", s.uid, "error", err)
-		}
+		s.complain(ctx, err)
 		if settled {
 			pause = s.l.a.cfg.Poll
 		}
@@ -100,6 +102,18 @@ func (s *shardLoop) run(ctx context.Context) {
 		}
 		t.Stop()
 	}
+}
+
+// complain logs an error of a pass, once as long as it stays the same.
+func (s *shardLoop) complain(ctx context.Context, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != s.complaint && ctx.Err() == nil {
+		s.l.a.log.Warn("shard not looked after", "shard", s.uid, "error", err)
+	}
+	s.complaint = text
 }
 
 // pass looks once and acts. settled says that nothing is left to do, but for what an event will bring.
@@ -114,6 +128,7 @@ func (s *shardLoop) pass(ctx context.Context) (settled bool, err error) {
 	}
 	decision := decide.Provision(v.shard)
 	s.report(v, decision.Problems)
+	s.notePresence(ctx, v)
 	if v.shard.Doc.Maintenance {
 		return true, nil
 	}
@@ -226,6 +241,37 @@ func (s *shardLoop) setBusy(node string, on bool) {
 	} else {
 		delete(s.busy, node)
 	}
+}
+
+// notePresence records members that stopped or began to answer, those that are new aside.
+func (s *shardLoop) notePresence(ctx context.Context, v *view) {
+	for _, m := range v.shard.Members {
+		before, known := s.up[m.ID]
+		s.up[m.ID] = m.Up
+		switch {
+		case !known || before == m.Up:
+		case m.Up:
+			s.l.a.record(ctx, catalog.Event{Kind: "up", Shard: s.uid, Node: m.ID, Detail: "answers again"})
+		case m.Known:
+			s.l.a.record(ctx, catalog.Event{Kind: "down", Shard: s.uid, Node: m.ID, Detail: "Postgres doesn't answer"})
+		default:
+			s.l.a.record(ctx, catalog.Event{Kind: "down", Shard: s.uid, Node: m.ID, Detail: "its agent doesn't answer"})
+		}
+	}
+}
+
+// failed counts a failed copy of a node and gives how long to wait before the next; success forgets them.
+func (s *shardLoop) failed(node string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail[node]++
+	return min(time.Second<<min(s.fail[node]-1, 6), time.Minute)
+}
+
+func (s *shardLoop) succeeded(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.fail, node)
 }
 
 // report keeps what status shows, and logs problems that are new.

@@ -129,6 +129,9 @@ func (c *Config) check() error {
 	if c.Progress == nil {
 		c.Progress = func(string) {}
 	}
+	if err := c.Installation.CheckTools(); err != nil {
+		return err
+	}
 	return CheckGuard(c.Listen, c.TLS, c.Token)
 }
 

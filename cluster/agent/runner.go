@@ -155,6 +155,13 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if adopted && r.a.pg.Moved() {
+		r.a.log.Info("the running server listens elsewhere than configured: restarting it")
+		if err := r.stop(ctx, pgproc.StopFast); err != nil {
+			return err
+		}
+		adopted = false
+	}
 	if !adopted {
 		if err := r.confirmRole(ctx); err != nil {
 			return err

@@ -26,7 +26,7 @@ func (p *Instance) Init(ctx context.Context, o InitOptions) error {
 		o.Locale = DefaultLocale
 	}
 	return p.create(o.NoSync, func(dir string) error {
-		_, err := p.run(ctx, "initdb", "--pgdata="+dir, "--username="+Superuser, "--encoding=UTF8", "--locale="+o.Locale,
+		_, err := p.runIn(ctx, dir, "initdb", "--pgdata="+dir, "--username="+Superuser, "--encoding=UTF8", "--locale="+o.Locale,
 			"--data-checksums", "--auth-local=trust", "--auth-host=scram-sha-256", "--no-sync", "--no-instructions")
 		return err
 	})
@@ -52,6 +52,7 @@ func (p *Instance) BaseBackup(ctx context.Context, o BackupOptions) error {
 			args = append(args, "--slot="+o.Slot)
 		}
 		cmd := p.command(ctx, "pg_basebackup", args...)
+		cmd.Dir = dir
 		cmd.Env = append(cmd.Env, "PGPASSFILE="+o.Passfile)
 		if _, err := runCommand(ctx, cmd); err != nil {
 			return err
@@ -64,7 +65,7 @@ func (p *Instance) BaseBackup(ctx context.Context, o BackupOptions) error {
 func (p *Instance) CopyData(ctx context.Context, from string) error {
 	return p.create(true, func(dir string) error {
 		cmd := p.command(ctx, "cp", "-a", "--reflink=auto", from+"/.", dir)
-		cmd.Path = "/bin/cp"
+		cmd.Path, cmd.Dir = "/bin/cp", dir
 		_, err := runCommand(ctx, cmd)
 		return err
 	})
@@ -81,6 +82,10 @@ func (p *Instance) create(noSync bool, fill func(dir string) error) (err error) 
 		return err
 	}
 	dir := p.DataDir() + ".new"
+	// A supervisor that was killed may have left the program that was filling it: it would go on in ours.
+	if err := killAll(dir, fills); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}

@@ -29,13 +29,27 @@ type Installation struct {
 	BinDir  string
 	Major   int
 	Version string // as `postgres --version` says, for example "15.20 (Debian 15.20-0+deb12u1)"
+	// Missing are programs that agents need, for replicas; tests do without.
+	Missing []string
 }
 
 // Tool gives the path of one of its programs.
 func (i Installation) Tool(name string) string { return filepath.Join(i.BinDir, name) }
 
-// serverTools are the programs without which an agent can't work.
-var serverTools = []string{"postgres", "initdb", "pg_basebackup", "pg_controldata"}
+// CheckTools reports the programs that are missing for an agent.
+func (i Installation) CheckTools() error {
+	if len(i.Missing) == 0 {
+		return nil
+	}
+	return pgerr.New(pgerr.SystemError, "%s lacks %s", i.BinDir, strings.Join(i.Missing, ", ")).
+		WithHint("Install the complete PostgreSQL server package of version %d.", i.Major)
+}
+
+// Programs without which nothing works, and those that an agent needs besides.
+var (
+	serverTools = []string{"postgres", "initdb"}
+	agentTools  = []string{"pg_basebackup", "pg_controldata"}
+)
 
 // FindInstallation finds server binaries: in binDir and nowhere else when it is given, else the best of PATH and
 // /usr/lib/postgresql/*/bin. major 0 means the newest supported version there is; PATH wins among equals.
@@ -53,7 +67,7 @@ func FindInstallation(ctx context.Context, binDir string, major int) (Installati
 			misses = append(misses, err)
 		case major != 0 && found.Major != major:
 			misses = append(misses, fmt.Errorf("%s holds version %d, not %d", dir, found.Major, major))
-		case found.Major > best.Major:
+		case found.betterThan(best):
 			best = found
 		}
 	}
@@ -66,6 +80,14 @@ func FindInstallation(ctx context.Context, binDir string, major int) (Installati
 	}
 	return Installation{}, e.WithHint("Install PostgreSQL %d to %d (Debian: apt-get install postgresql), or give the "+
 		"directory of its server programs with --postgres-bin.", OldestMajor, NewestMajor)
+}
+
+// betterThan: a complete installation comes before an incomplete one, then the newer one.
+func (i Installation) betterThan(other Installation) bool {
+	if other.Major != 0 && len(i.Missing) != len(other.Missing) {
+		return len(i.Missing) < len(other.Missing)
+	}
+	return i.Major > other.Major
 }
 
 func candidateDirs() []string {
@@ -104,7 +126,13 @@ func inspect(ctx context.Context, dir string) (Installation, error) {
 	if major < OldestMajor || major > NewestMajor {
 		return Installation{}, fmt.Errorf("%s holds version %d; supported are %d to %d", dir, major, OldestMajor, NewestMajor)
 	}
-	return Installation{BinDir: dir, Major: major, Version: version}, nil
+	found := Installation{BinDir: dir, Major: major, Version: version}
+	for _, tool := range agentTools {
+		if _, err := os.Stat(found.Tool(tool)); err != nil {
+			found.Missing = append(found.Missing, tool)
+		}
+	}
+	return found, nil
 }
 
 // parseVersion reads "postgres (PostgreSQL) 15.20 (Debian 15.20-0+deb12u1)" and "... 19devel".

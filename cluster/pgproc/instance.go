@@ -146,6 +146,13 @@ func (p *Instance) run(ctx context.Context, tool string, args ...string) (string
 	return runCommand(ctx, p.command(ctx, tool, args...))
 }
 
+// runIn is run in a working directory, by which a program that outlived its supervisor is found again.
+func (p *Instance) runIn(ctx context.Context, dir, tool string, args ...string) (string, error) {
+	cmd := p.command(ctx, tool, args...)
+	cmd.Dir = dir
+	return runCommand(ctx, cmd)
+}
+
 func runCommand(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	out, err := cmd.CombinedOutput()
 	if err == nil {

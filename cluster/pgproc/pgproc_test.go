@@ -168,7 +168,7 @@ func TestAdopt(t *testing.T) {
 func TestStartAfterPostmasterKilled(t *testing.T) {
 	p := makePrimary(t)
 	pid := p.Running()
-	frozen, err := processesIn(p.DataDir())
+	frozen, err := processesIn(p.DataDir(), servers)
 	if err != nil || len(frozen) < 4 {
 		t.Fatalf("processes %v, %v", frozen, err)
 	}
@@ -190,7 +190,7 @@ func TestStartAfterPostmasterKilled(t *testing.T) {
 	if e, _ := p.LastExit(); e.Status != "signal: killed" {
 		t.Errorf("exit %+v", e)
 	}
-	if left, _ := processesIn(p.DataDir()); len(left) == 0 {
+	if left, _ := processesIn(p.DataDir(), servers); len(left) == 0 {
 		t.Fatal("the test is void: no child outlived the postmaster")
 	}
 	if err := p.Start(soon(t)); err != nil {
@@ -199,7 +199,7 @@ func TestStartAfterPostmasterKilled(t *testing.T) {
 	if p.Running() == pid {
 		t.Error("same process")
 	}
-	now, err := processesIn(p.DataDir())
+	now, err := processesIn(p.DataDir(), servers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,6 +322,59 @@ func TestStartFailure(t *testing.T) {
 	err := p.Start(soon(t))
 	if err == nil || !strings.Contains(p.LogTail(20), "shared_buffers") {
 		t.Fatalf("Start: %v; log %s", err, p.LogTail(20))
+	}
+}
+
+// A supervisor killed in the middle of a base backup leaves pg_basebackup running: it must not write into the next one.
+func TestLeftoverCopy(t *testing.T) {
+	p := open(t, place(t))
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // nothing was served
+	if err := p.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	dir := p.DataDir() + ".new"
+	if err := p.cfg.Account.MakeDir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(silent.Addr().String())
+	orphan := p.command(soon(t), "pg_basebackup", "-D", dir, "-d", "host=127.0.0.1 user=u port="+port)
+	orphan.Dir = dir
+	if err := orphan.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := processesIn(dir, fills); err != nil || len(left) != 1 {
+		t.Fatalf("the test is void: %v, %v", left, err)
+	}
+	if err := p.Init(soon(t), InitOptions{NoSync: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := orphan.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the orphan: %v", err)
+	}
+}
+
+// A server that was started at another port is known as moved.
+func TestMoved(t *testing.T) {
+	p := makePrimary(t)
+	if p.Moved() {
+		t.Error("moved without a move")
+	}
+	cfg := place(t)
+	cfg.Dir = p.cfg.Dir
+	other := open(t, cfg)
+	if ok, err := other.Adopt(); err != nil || !ok || !other.Moved() {
+		t.Errorf("adopted %v, %v, moved %v", ok, err, other.Moved())
+	}
+}
+
+func TestBetterInstallation(t *testing.T) {
+	whole, newer := Installation{Major: 15}, Installation{Major: 18, Missing: []string{"pg_basebackup"}}
+	if !whole.betterThan(newer) || newer.betterThan(whole) || !newer.betterThan(Installation{}) || newer.CheckTools() == nil {
+		t.Error("an incomplete installation is preferred")
 	}
 }
 

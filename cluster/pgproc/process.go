@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,8 +124,10 @@ func (pr *process) close() {
 
 // pidFile is what postmaster.pid says.
 type pidFile struct {
-	pid    int
-	status string // starting, ready, standby, stopping
+	pid       int
+	port      string
+	socketDir string
+	status    string // starting, ready, standby, stopping
 }
 
 func readPIDFile(dataDir string) (pidFile, error) {
@@ -139,7 +142,7 @@ func readPIDFile(dataDir string) (pidFile, error) {
 	}
 	f := pidFile{pid: pid}
 	if len(lines) > 7 {
-		f.status = strings.TrimSpace(lines[7])
+		f.port, f.socketDir, f.status = lines[3], lines[4], strings.TrimSpace(lines[7])
 	}
 	return f, nil
 }
@@ -156,43 +159,83 @@ func isPostmasterOf(pid int, dataDir string) bool {
 }
 
 // worksIn reports whether the process is a living postgres whose working directory is dataDir. A zombie has none.
-func worksIn(pid int, dataDir string) bool {
+func worksIn(pid int, dataDir string) bool { return runsIn(pid, dataDir, servers) }
+
+// servers and fills tell by their names which programs run in a data directory, and which fill a new one (initdb runs
+// a postgres, too). Whatever else works there, a shell perhaps, is left alone.
+func servers(program string) bool { return strings.HasPrefix(program, "postgres") }
+
+func fills(program string) bool {
+	return servers(program) || program == "initdb" || program == "pg_basebackup" || program == "cp"
+}
+
+func runsIn(pid int, dir string, which func(program string) bool) bool {
 	cwd, err := os.Readlink(procPath(pid, "cwd"))
-	if err != nil || cwd != dataDir {
+	if err != nil || strings.TrimSuffix(cwd, " (deleted)") != dir {
 		return false
 	}
 	exe, err := os.Readlink(procPath(pid, "exe"))
-	return err == nil && strings.HasPrefix(filepath.Base(exe), "postgres")
+	return err == nil && which(filepath.Base(strings.TrimSuffix(exe, " (deleted)")))
 }
 
 func procPath(pid int, name string) string {
 	return "/proc/" + strconv.Itoa(pid) + "/" + name
 }
 
-// processesIn lists the living postgres processes of a data directory.
-func processesIn(dataDir string) ([]int, error) {
+// processesIn lists the living processes of some programs in a directory.
+func processesIn(dir string, which func(program string) bool) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
 	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && worksIn(pid, dataDir) {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && runsIn(pid, dir, which) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// killIn kills one process of a data directory; the pidfd is opened before the second look, so the number can't have
-// passed to another process.
-func killIn(pid int, dataDir string) error {
+// killTimeout bounds how long SIGKILLed processes may take to vanish; longer means one hangs in the kernel.
+const killTimeout = 20 * time.Second
+
+// killAll kills the processes of some programs in a directory until none is left. Each Postgres child has a process
+// group of its own, so there is no group to kill.
+func killAll(dir string, which func(program string) bool) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return err
+	}
+	deadline := time.Now().Add(killTimeout)
+	for {
+		pids, err := processesIn(dir, which)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := killIn(pid, dir, which); err != nil {
+				return err
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v of %s don't die", pids, dir)
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+// killIn kills one of them; the pidfd is opened before the second look, so the number can't have passed to another.
+func killIn(pid int, dir string, which func(program string) bool) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil // gone
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	if !worksIn(pid, dataDir) {
+	if !runsIn(pid, dir, which) {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {

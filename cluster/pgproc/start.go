@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -158,6 +159,15 @@ func (p *Instance) Running() int {
 	return 0
 }
 
+// Moved reports whether the running server, started by an earlier supervisor, listens elsewhere than Config says.
+func (p *Instance) Moved() bool {
+	if p.Running() == 0 {
+		return false
+	}
+	f, err := readPIDFile(p.DataDir())
+	return err == nil && f.port != "" && (f.port != strconv.Itoa(p.cfg.Port) || f.socketDir != p.socketDir)
+}
+
 // Exited gives a channel that is closed when the postmaster under watch has ended; nil when there is none.
 func (p *Instance) Exited() <-chan struct{} {
 	if pr := p.process.Load(); pr != nil {
@@ -282,39 +292,13 @@ func (p *Instance) Close() {
 	p.setProcess(nil)
 }
 
-// killTimeout bounds how long SIGKILLed processes may take to vanish; longer means one hangs in the kernel.
-const killTimeout = 20 * time.Second
-
 // killLeftovers removes what a dead postmaster left: its children, which would keep shared memory in use, and its
 // lock files, which would stop a new one should their numbers now belong to other processes.
 func (p *Instance) killLeftovers() error {
-	dir, err := filepath.EvalSymlinks(p.DataDir())
-	if err != nil {
-		if os.IsNotExist(err) {
-			return nil
-		}
+	if err := killAll(p.DataDir(), servers); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(killTimeout)
-	for {
-		pids, err := processesIn(dir)
-		if err != nil {
-			return err
-		}
-		if len(pids) == 0 {
-			break
-		}
-		for _, pid := range pids {
-			if err := killIn(pid, dir); err != nil {
-				return err
-			}
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v of %s don't die", pids, dir)
-		}
-		time.Sleep(pollEvery)
-	}
-	locks := []string{filepath.Join(dir, "postmaster.pid")}
+	locks := []string{filepath.Join(p.DataDir(), "postmaster.pid")}
 	sockets, _ := filepath.Glob(filepath.Join(p.socketDir, ".s.PGSQL.*")) // the pattern is well formed
 	for _, path := range append(locks, sockets...) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, syscall.ENOENT) {
