@@ -50,9 +50,20 @@ func jsonGet(byIndex, asText bool) Builtin {
 		if err != nil {
 			return datum.Null, err
 		}
+		if byIndex && isScalar(v) { // the server keeps a scalar as an array of one
+			v = []datum.JSON{v}
+		}
 		v, found := jsonStep(v, a[1], byIndex)
 		return jsonResult(v, found, asText)
 	}
+}
+
+func isScalar(v datum.JSON) bool {
+	switch v.(type) {
+	case []datum.JSON, datum.Object:
+		return false
+	}
+	return true
 }
 
 func jsonPath(asText bool) Builtin {

@@ -85,14 +85,16 @@ var textBuiltins = map[string]Builtin{
 	"text_starts_with": func(_ Call, a []datum.Datum) (datum.Datum, error) {
 		return datum.Bool(strings.HasPrefix(a[0].Text(), a[1].Text())), nil
 	},
-	"repeat":         repeat,
-	"translate":      translate,
-	"ascii":          ascii,
-	"chr":            chr,
-	"text_concat":    concat,
-	"text_concat_ws": concatWS,
-	"text_format":    format,
-	"text_format_nv": format,
+	"repeat":             repeat,
+	"translate":          translate,
+	"ascii":              ascii,
+	"chr":                chr,
+	"textanycat/25,2776": anyCat,
+	"anytextcat/2776,25": anyCat,
+	"text_concat":        concat,
+	"text_concat_ws":     concatWS,
+	"text_format":        format,
+	"text_format_nv":     format,
 }
 
 func reverse(s string) string {
@@ -420,4 +422,20 @@ func formatOne(c Call, a []datum.Datum, arg int, verb byte) (string, error) {
 		text = quoteLiteral(text)
 	}
 	return text, err
+}
+
+// anyCat is text || anything and anything || text: the other operand is cast to text.
+func anyCat(c Call, a []datum.Datum) (datum.Datum, error) {
+	var b strings.Builder
+	for i, d := range a {
+		text, err := datum.Format(c.Args[i].OID, d, c.session())
+		if err != nil {
+			return datum.Null, err
+		}
+		if c.Args[i].OID == datum.BoolOID {
+			text = map[bool]string{true: "true", false: "false"}[d.Bool()]
+		}
+		b.WriteString(text)
+	}
+	return bounded(b.String())
 }

@@ -344,7 +344,7 @@ func IsConstant(e Expr) bool {
 		case *ColumnRef, *Subquery, *AggregateCall, *WindowCall:
 			constant = false
 		case *Func:
-			constant = constant && e.Proc != "clock_timestamp" && e.Proc != "drandom"
+			constant = constant && e.Proc != "clock_timestamp" && e.Proc != "drandom" && !strings.HasPrefix(e.Proc, "own ")
 		}
 		return constant
 	})

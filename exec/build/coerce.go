@@ -43,7 +43,8 @@ func pathway(from, to uint32, ctx castContext) (pathKind, castRow) {
 		}
 		return byIO, c
 	}
-	if fe, te := elemOf(from), elemOf(to); fe != 0 && te != 0 && isTrueArray(from) && isTrueArray(to) {
+	// as in the server, nothing becomes an oidvector or int2vector by the back door
+	if fe, te := elemOf(from), elemOf(to); fe != 0 && te != 0 && to != oidVector && to != int2Vector {
 		if kind, c := pathway(fe, te, ctx); kind != noPath {
 			if kind == byRelabel {
 				return byRelabel, c
@@ -60,10 +61,10 @@ func pathway(from, to uint32, ctx castContext) (pathKind, castRow) {
 	return noPath, castRow{}
 }
 
-func isTrueArray(oid uint32) bool {
-	t := system().types[oid]
-	return t != nil && t.category == 'A'
-}
+const (
+	int2Vector = 22
+	oidVector  = 30
+)
 
 // canCoerce reports whether values of the given types are taken where the declared types are asked for.
 func canCoerce(given, declared []uint32, ctx castContext) bool {

@@ -229,7 +229,7 @@ func (b *builder) functionRows(c *candidate, name string, result datum.Type, exp
 	if c.own != nil {
 		e, err = b.ownCall(c, name, args, &sqlparse.FuncCall{Location: offset})
 	} else {
-		e, err = b.call(c.row, name, result, b.fillDefaults(c, exprs), offset)
+		e, err = b.call(c.row, name, result, b.fillDefaults(c, exprs, args), offset)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -60,7 +60,7 @@ func (b *builder) funcCall(l *level, n *sqlparse.FuncCall) (exec.Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.call(c.row, name, result, b.fillDefaults(c, exprs), n.Location)
+	return b.call(c.row, name, result, b.fillDefaults(c, exprs, args), n.Location)
 }
 
 func isAggregate(schema, name string) bool {
@@ -281,7 +281,12 @@ func inOrder(exprs []exec.Expr, given, names []string, types []uint32, missing f
 }
 
 // fillDefaults gives the arguments that were left out of a builtin: all its defaults are zeros.
-func (b *builder) fillDefaults(c *candidate, exprs []exec.Expr) []exec.Expr {
+func (b *builder) fillDefaults(c *candidate, exprs []exec.Expr, args *funcArgs) []exec.Expr {
+	if n := len(args.names); n > 0 && args.names[n-1] != "" {
+		return inOrder(exprs, args.names, argumentNames[c.row.name], c.row.args, func(i int) exec.Expr {
+			return zero(c.row.args[i])
+		})
+	}
 	for len(exprs) < len(c.row.args) && c.row.variadic == 0 && c.row.defaults > 0 {
 		t := c.row.args[len(exprs)]
 		exprs = append(exprs, zero(t))
