@@ -80,6 +80,19 @@ func expression(a sqlparse.CallArg) *sqlparse.Node {
 	return a.Node
 }
 
+// refuseSubquery is what Postgres does: the arguments of a CALL are computed before it begins.
+func refuseSubquery(stmt *sqlparse.Statement) error {
+	var refused error
+	sqlparse.Walk(stmt.Tree, func(n any) bool {
+		if s, ok := n.(*sqlparse.SubLink); ok && refused == nil {
+			refused = pgerr.New(pgerr.FeatureNotSupported, "cannot use subquery in CALL argument").
+				WithPosition(charPosition(stmt.Text, s.GetLocation()))
+		}
+		return refused == nil
+	})
+	return refused
+}
+
 // goValue turns a value into the Go value that bodies and rows get.
 func goValue(oid uint32, d datum.Datum) (any, error) {
 	if d.IsNull() {

@@ -25,7 +25,7 @@ func nodeColumns() []Column {
 		{"replay_lsn", pgLSN, "end of the WAL replayed"},
 		{"eligible", boolean, "whether reads for its role may use it, under the default settings"},
 		{"tier", text, "preferred, tolerable or excluded, by lag"},
-		{"reason", text, "why it is excluded"},
+		{"reason", text, "why it is excluded; of a primary, what is wrong with it"},
 		{"connections", int4, "client connections Postgres has"},
 		{"reads", int8, "reads this gateway sent to it since the gateway started"},
 		{"profile", text, "configuration profile"},
@@ -122,9 +122,12 @@ func (s *Schema) nodeRow(snap *catalog.Snapshot, n *catalog.Node, c Candidate, j
 		n.Shard, n.ID, role.String(), orNull(n.Cell), orNull(n.Host), orNull(int32(n.Port)), nodeState(n, health),
 	}
 	row = append(row, replicationFigures(role, health)...)
-	if judged {
+	switch {
+	case judged:
 		row = append(row, c.Reason == "", orNull(c.Tier), orNull(c.Reason))
-	} else {
+	case health != nil: // a primary is no candidate; its agent may say what is wrong with it
+		row = append(row, nil, nil, orNull(health.Reason))
+	default:
 		row = append(row, nil, nil, nil)
 	}
 	return append(row, connectionsOf(health), s.readsOf(n.ID), orNull(n.Profile), timeOrNull(n.Since))
@@ -192,19 +195,19 @@ func nodeFigures(h *catalog.NodeHealth) []any {
 	if h == nil {
 		return make([]any, 13)
 	}
+	// What may be zero though it is known is told from the unknown by a figure that is measured with it.
+	var cpu, free, reads, writes any
+	if h.MemoryBytes > 0 {
+		cpu, reads, writes = h.CPU, h.ReadIOPS, h.WriteIOPS
+	}
+	if h.DiskTotal > 0 {
+		free = h.DiskFree
+	}
 	return []any{
 		orNull(h.PostgresVersion), orNull(h.Term), orNull(h.Timeline), lsn(h.FlushLSN), orNull(h.MaxConnections),
-		h.CPU, orNull(h.MemoryBytes), orNull(h.DiskTotal), diskFree(h), h.ReadIOPS, h.WriteIOPS,
-		orNull(h.SizeBytes), timeOrNull(h.ReceivedAt),
+		cpu, orNull(h.MemoryBytes), orNull(h.DiskTotal), free, reads, writes, orNull(h.SizeBytes),
+		timeOrNull(h.ReceivedAt),
 	}
-}
-
-// diskFree may be zero and known: a full disk.
-func diskFree(h *catalog.NodeHealth) any {
-	if h.DiskTotal == 0 {
-		return nil
-	}
-	return h.DiskFree
 }
 
 func (s *Schema) shards() *Relation {
