@@ -143,11 +143,19 @@ func pgRegress(t *testing.T) string {
 	return ""
 }
 
+// binDir is where psql is; server binaries named by NEKI_POSTGRES_BIN may come without one.
 func binDir(t *testing.T) string {
 	t.Helper()
 	bin, err := plainpg.Bin()
 	if err != nil {
 		t.Skip(err)
 	}
-	return bin
+	if _, err := os.Stat(filepath.Join(bin, "psql")); err == nil {
+		return bin
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
+	if len(found) == 0 {
+		t.Fatal("no psql in " + bin + " or /usr/lib/postgresql")
+	}
+	return filepath.Dir(found[len(found)-1])
 }

@@ -22,7 +22,7 @@ SELECT "unterminated;
 ";
 SELECT $$unterminated
 $$;
-SELECT (1;
+SELECT 1);
 INSERT INTO err (id, nothing) VALUES (2, 'x');
 SELECT count(*) FROM err GROUP BY v HAVING nothing > 1;
 SELECT e.id FROM err;
@@ -69,7 +69,9 @@ RESET statement_timeout;
 CREATE ROLE regress_err_nobody;
 SET ROLE regress_err_nobody;
 SELECT * FROM err;
+\set VERBOSITY terse
 CREATE ROLE regress_err_other;
+\set VERBOSITY default
 RESET ROLE;
 DROP ROLE regress_err_nobody;
 CREATE TABLE err (id int);
@@ -88,9 +90,11 @@ BEGIN
 END $$;
 \echo :LAST_ERROR_SQLSTATE :LAST_ERROR_MESSAGE
 CREATE FUNCTION err_deep(int) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE r int;
 BEGIN
   IF $1 = 0 THEN RETURN 1 / $1; END IF;
-  RETURN err_deep($1 - 1);
+  SELECT err_deep($1 - 1) INTO r;
+  RETURN r;
 END $$;
 SELECT err_deep(2);
 SELECT 1 AS before_the_error UNION ALL SELECT err_deep(0);

@@ -195,9 +195,9 @@ COPY tx FROM STDIN;
 \.
 COPY (SELECT * FROM tx WHERE id >= 200 ORDER BY id) TO STDOUT;
 ROLLBACK;
-COPY tx FROM STDIN (FORMAT csv);
-202,"csv, quoted"
-203,
+COPY tx FROM STDIN (DELIMITER '|', NULL '');
+202|other, delimiter
+203|
 \.
 SELECT id, v, v IS NULL AS is_null FROM tx WHERE id >= 200 ORDER BY id;
 COPY tx FROM STDIN;
