@@ -118,6 +118,7 @@ need_drivers() {
 
 need_bench() {
   [ -x "$(server_bin)/pgbench" ] || command -v pgbench >/dev/null || install "postgresql-client-$(major "$(server_bin)/postgres")" postgresql-contrib
+  command -v openssl >/dev/null || install openssl
   if ! command -v pgbouncer >/dev/null && [ ! -x /usr/sbin/pgbouncer ]; then
     install pgbouncer
     # The package starts a service of its own; the benchmark starts the process it measures.
