@@ -16,7 +16,7 @@ const (
 	OperatorRole   = "neki_operator"
 )
 
-// PGLSNOID is pg_lsn's OID, which pgtype does not name; PGLSNArray is not needed.
+// PGLSNOID is pg_lsn's OID, which pgtype does not name.
 const PGLSNOID = 3220
 
 // Column is one result column of a Relation.

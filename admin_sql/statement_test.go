@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
 
 	"neki/catalog"
 	"neki/exec"
@@ -159,6 +160,70 @@ func describeError(err error) string {
 		out += fmt.Sprintf("at character %d\n", e.Position)
 	}
 	return out
+}
+
+// TestBothFormats selects all of every relation and function: the columns described are the registry's, and each value
+// is the same whether the client asks for text or binary.
+func TestBothFormats(t *testing.T) {
+	schema := newFixture(t).schema()
+	for _, r := range schema.Relations() {
+		from := r.FullName()
+		switch {
+		case len(r.Args) == 1:
+			from += "('sh1')"
+		case r.Function:
+			from += "()"
+		}
+		parsed, err := sqlparse.Parse("SELECT * FROM " + from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := schema.Prepare(people["vera"], parsed, nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+		if diff := cmp.Diff(r.execColumns(), p.Columns()); diff != "" {
+			t.Errorf("%s: columns (-registry +described):\n%s", from, diff)
+		}
+		node, err := p.Run(t.Context(), &exec.Env{Caller: people["vera"]}, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+		batch, err := node.Next(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+		for i := range batch.Len() {
+			for j, c := range p.Columns() {
+				sameInBoth(t, from+"."+c.Name, c.Type.OID, batch.Value(i, j))
+			}
+		}
+		if err := node.Close(); err != nil {
+			t.Errorf("%s: %v", from, err)
+		}
+	}
+}
+
+func sameInBoth(t *testing.T, what string, oid uint32, v datum.Datum) {
+	if v.IsNull() {
+		return
+	}
+	session := &datum.Session{}
+	text, err := datum.Format(oid, v, session)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	wire, err := datum.AppendBinary(nil, oid, v, session)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	back, err := datum.ParseBinary(oid, wire)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if again, err := datum.Format(oid, back, session); err != nil || again != text {
+		t.Errorf("%s: %q in text, %q through binary (%v)", what, text, again, err)
+	}
 }
 
 // TestPreparedIsShared: one Prepared serves several sessions at once, each with its own rights and rows.

@@ -20,7 +20,8 @@ func StubVersion() string { return stubVersion(New(Inputs{}).stubObjects()) }
 // and the roles neki_viewer and neki_operator. Everybody may see them, the gateway checks the real rights.
 //
 // They are members of the extension plpgsql, because pg_dump then emits nothing for them and no file has to be
-// installed. The script is one transaction and may be run again: it takes out what an earlier version put in.
+// installed. The script is one transaction, to be sent as one simple query, and may be run again: it takes out what an
+// earlier version put in. After an error the connection is in a failed transaction: roll back or close it.
 func StubSQL() string {
 	objects := New(Inputs{}).stubObjects()
 	var b strings.Builder
