@@ -58,6 +58,13 @@ func (s *Statement) settle() {
 	if s.Kind == KindSet || s.Kind == KindReset {
 		s.Effects &^= EffectWrites
 	}
+	tx := s.Tx
+	if s.Set != nil && s.Set.Special == SpecialTransaction {
+		tx = s.Set.Tx
+	}
+	if tx != nil && (tx.ReadOnly != nil && !*tx.ReadOnly || tx.Isolation == "serializable") {
+		s.Effects |= EffectWrites // modes that a standby refuses
+	}
 	for _, r := range s.Relations {
 		// A rule of this view turns an UPDATE into a call of set_config.
 		if r.Write && r.Name == "pg_settings" && (r.Schema == "" || r.Schema == "pg_catalog") {

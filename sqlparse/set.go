@@ -127,27 +127,47 @@ const (
 )
 
 // zoneInterval gives the text of SET TIME ZONE INTERVAL '...' field, so that the server reads the same interval
-// without the field: a bare number counts in the field's unit, and HOUR drops what is finer.
+// without the field: a bare number counts in the field's unit, and what is finer than the field is dropped.
 func zoneInterval(cast *TypeCast) string {
 	text := cast.GetArg().GetAConst().GetSval().GetSval()
 	mods := cast.GetTypeName().GetTypmods()
 	if len(mods) == 0 {
 		return text
 	}
-	fields := mods[0].GetAConst().GetIval().GetIval()
-	hours, rest, clock := strings.Cut(strings.TrimSpace(text), ":")
-	if _, err := strconv.Atoi(hours); err != nil {
-		return text
-	}
-	switch {
-	case fields == intervalHour:
-		return hours + " hours"
-	case clock:
-		return hours + ":" + rest
-	case fields == intervalHour|intervalMinute:
-		return hours + " minutes"
+	switch mods[0].GetAConst().GetIval().GetIval() {
+	case intervalHour:
+		return dropFiner(text, "hours", 1)
+	case intervalHour | intervalMinute:
+		return dropFiner(text, "minutes", 2)
 	}
 	return text
+}
+
+// dropFiner rewrites an interval of one of the forms 8, 8:30:15 and "8 hours 30 minutes" so that unit is its finest
+// part; kept counts the parts of a clock time that stay. Other forms are left as they are.
+func dropFiner(text, unit string, kept int) string {
+	words := strings.Fields(text)
+	if len(words) == 1 {
+		if _, err := strconv.Atoi(text); err == nil {
+			return text + " " + unit
+		}
+		clock := strings.Split(words[0], ":")
+		if len(clock) == 1 {
+			return text
+		}
+		clock = append(clock[:min(kept, len(clock))], "00", "00")
+		return strings.Join(clock[:2], ":")
+	}
+	var coarse []string
+	for i := 0; i+1 < len(words); i += 2 {
+		if words[i+1][0] == 'h' || words[i+1][0] == 'm' && kept > 1 {
+			coarse = append(coarse, words[i], words[i+1])
+		}
+	}
+	if len(coarse) == 0 {
+		return text
+	}
+	return strings.Join(coarse, " ")
 }
 
 // effects tells what the statement leaves in the session.
