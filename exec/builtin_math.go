@@ -181,7 +181,7 @@ func lsnMove(lsn, by datum.Datum, sign int) (datum.Datum, error) {
 			}
 			return datum.Null, pgerr.New(pgerr.FeatureNotSupported, "cannot %s pg_lsn", what)
 		}
-		return datum.Null, outOfRange("pg_lsn")
+		return datum.Null, pgerr.New(pgerr.InvalidParameterValue, "pg_lsn out of range")
 	}
 	if sign < 0 {
 		by = datum.NumericNeg(by.Numeric())
@@ -195,7 +195,7 @@ func lsnMove(lsn, by datum.Datum, sign int) (datum.Datum, error) {
 		return datum.Null, err
 	}
 	if n := whole.Numeric(); n.Negative || !n.Coeff.MathBigInt().IsUint64() {
-		return datum.Null, pgerr.New(pgerr.NumericValueOutOfRange, "pg_lsn out of range")
+		return datum.Null, pgerr.New(pgerr.InvalidParameterValue, "pg_lsn out of range")
 	}
 	return datum.Int(int64(whole.Numeric().Coeff.MathBigInt().Uint64())), nil
 }

@@ -25,7 +25,7 @@ func mapRunes(fn func(rune) rune) func(string) string {
 	return func(s string) string { return strings.Map(fn, s) }
 }
 
-// foldSimple excludes the mappings that the C library does not have.
+// lowerRune and upperRune leave out the mappings that the C library does not have.
 func lowerRune(r rune) rune {
 	if r == 'İ' {
 		return 'i'

@@ -538,11 +538,7 @@ func ageBuiltin(c Call, a []datum.Datum) (datum.Datum, error) {
 		clock, days = clock+datum.MicrosPerDay, days-1
 	}
 	for days < 0 {
-		if negative {
-			days += datum.DaysInMonth(y1, m1)
-		} else {
-			days += datum.DaysInMonth(y2, m2)
-		}
+		days += datum.DaysInMonth(y2, m2) // of the earlier one
 		months--
 	}
 	iv := datum.Interval{Months: int32(months), Days: int32(days), Micros: clock}

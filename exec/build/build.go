@@ -43,7 +43,7 @@ func Query(stmt *sqlparse.Statement, r Resolver, paramOIDs []uint32) (*exec.Spec
 		return nil, pgerr.New(pgerr.FeatureNotSupported, "only SELECT and VALUES can be run here")
 	}
 	b := &builder{resolver: r, text: stmt.Text, params: append([]uint32(nil), paramOIDs...)}
-	b.given = len(b.params)
+	b.subNames = map[*sqlparse.SubLink]string{}
 	spec, err := b.statement(stmt.Tree.Stmts[0].Stmt.GetSelectStmt())
 	if err != nil {
 		return nil, b.positioned(err)
@@ -56,8 +56,8 @@ type builder struct {
 	resolver Resolver
 	text     string
 	params   []uint32 // 0: not known yet
-	given    int
 	depth    int
+	subNames map[*sqlparse.SubLink]string // column names of the scalar subqueries built so far
 }
 
 func (b *builder) statement(stmt *sqlparse.SelectStmt) (*exec.Spec, error) {

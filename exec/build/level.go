@@ -5,7 +5,7 @@ import (
 	"neki/internal/pgerr"
 )
 
-// column_ is a column that can be named; expr computes it from the level's input row.
+// namedColumn is a column that can be named; expr computes it from the level's input row.
 type namedColumn struct {
 	name string
 	expr exec.Expr

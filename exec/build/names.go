@@ -3,15 +3,15 @@ package build
 import "neki/sqlparse"
 
 // figureName is FigureColname of the server: the name of an unnamed output column.
-func figureName(n *sqlparse.Node) string {
-	if name, strength := figure(n); strength > 0 {
+func (b *builder) figureName(n *sqlparse.Node) string {
+	if name, strength := b.figure(n); strength > 0 {
 		return name
 	}
 	return "?column?"
 }
 
 // figure gives a name and how good it is: 2 is a name, 1 one to be used when there is nothing better, 0 none.
-func figure(n *sqlparse.Node) (string, int) {
+func (b *builder) figure(n *sqlparse.Node) (string, int) {
 	switch n := n.GetNode().(type) {
 	case *sqlparse.Node_ColumnRef:
 		name := ""
@@ -31,7 +31,7 @@ func figure(n *sqlparse.Node) (string, int) {
 		if name != "" {
 			return name, 2
 		}
-		return figure(n.AIndirection.Arg)
+		return b.figure(n.AIndirection.Arg)
 	case *sqlparse.Node_FuncCall:
 		names := strs(n.FuncCall.Funcname)
 		return names[len(names)-1], 2
@@ -40,20 +40,20 @@ func figure(n *sqlparse.Node) (string, int) {
 			return "nullif", 2
 		}
 	case *sqlparse.Node_TypeCast:
-		if name, strength := figure(n.TypeCast.Arg); strength > 1 {
+		if name, strength := b.figure(n.TypeCast.Arg); strength > 1 {
 			return name, strength
 		}
 		if names := strs(n.TypeCast.TypeName.GetNames()); len(names) > 0 {
 			return names[len(names)-1], 1
 		}
 	case *sqlparse.Node_CollateClause:
-		return figure(n.CollateClause.Arg)
+		return b.figure(n.CollateClause.Arg)
 	case *sqlparse.Node_GroupingFunc:
 		return "grouping", 2
 	case *sqlparse.Node_SubLink:
-		return figureSubLink(n.SubLink)
+		return b.figureSubLink(n.SubLink)
 	case *sqlparse.Node_CaseExpr:
-		if name, strength := figure(n.CaseExpr.Defresult); strength > 1 {
+		if name, strength := b.figure(n.CaseExpr.Defresult); strength > 1 {
 			return name, strength
 		}
 		return "case", 1
@@ -81,27 +81,15 @@ func strong(name string) (string, int) {
 	return name, 2
 }
 
-func figureSubLink(s *sqlparse.SubLink) (string, int) {
+// figureSubLink knows that a scalar subquery has been built by the time that it is named.
+func (b *builder) figureSubLink(s *sqlparse.SubLink) (string, int) {
 	switch s.SubLinkType {
 	case sqlparse.SubLinkType_EXISTS_SUBLINK:
 		return "exists", 2
 	case sqlparse.SubLinkType_ARRAY_SUBLINK:
 		return "array", 2
 	case sqlparse.SubLinkType_EXPR_SUBLINK:
-		sel := s.Subselect.GetSelectStmt()
-		for sel.GetLarg() != nil {
-			sel = sel.Larg
-		}
-		if len(sel.GetTargetList()) > 0 {
-			target := sel.TargetList[0].GetResTarget()
-			if target.Name != "" {
-				return target.Name, 2
-			}
-			return figure(target.Val)
-		}
-		if len(sel.GetValuesLists()) > 0 {
-			return "column1", 2
-		}
+		return b.subNames[s], 2
 	}
 	return "", 0
 }

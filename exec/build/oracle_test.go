@@ -83,7 +83,7 @@ func newOracle(t *testing.T) *oracle {
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	setup := "DROP SCHEMA IF EXISTS neki CASCADE;" + oracleTables +
-		"SET search_path = neki, pg_catalog; SET timezone = '" + oracleZone + "'; SET statement_timeout = '5s'"
+		"SET search_path = neki, pg_catalog; SET timezone = '" + oracleZone + "'; SET statement_timeout = '5s'; SET jit = off"
 	if _, err := conn.PgConn().Exec(ctx, setup).ReadAll(); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (s *selection) readTargets() error {
 		}
 		name := t.Name
 		if name == "" {
-			name = figureName(t.Val)
+			name = s.b.figureName(t.Val)
 		}
 		s.targets = append(s.targets, target{expr: e, name: name, offset: place(t.Val)})
 	}

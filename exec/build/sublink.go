@@ -38,6 +38,7 @@ func (b *builder) subLink(l *level, n *sqlparse.SubLink) (exec.Expr, error) {
 			return nil, errAt(n.Location, pgerr.SyntaxError, "subquery must return only one column")
 		}
 		s.Kind, s.Typ = exec.Scalar, q.columns[0].Type
+		b.subNames[n] = q.columns[0].Name
 		if n.SubLinkType == sqlparse.SubLinkType_EXPR_SUBLINK {
 			return s, nil
 		}

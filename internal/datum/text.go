@@ -107,15 +107,23 @@ func parseBool(text string) (Datum, error) {
 	return Null, invalidInput(BoolOID, text)
 }
 
+// parseInt reads like the server: a number too large is told before what is wrong behind its digits.
 func parseInt(text string, bits int, oid uint32) (Datum, error) {
 	s := trimSpace(text)
-	sign := strings.HasPrefix(s, "+") || strings.HasPrefix(s, "-")
-	if n := len(s); n == 0 || sign && n == 1 || digits(strings.TrimLeft(s[:1], "+-")+s[1:]) != n-btoi(sign) {
+	sign := 0
+	if s != "" && (s[0] == '+' || s[0] == '-') {
+		sign = 1
+	}
+	n := sign + digits(s[sign:])
+	if n == sign {
 		return Null, invalidInput(oid, text)
 	}
-	i, err := strconv.ParseInt(s, 10, bits)
+	i, err := strconv.ParseInt(s[:n], 10, bits)
 	if err != nil {
 		return Null, pgerr.New(pgerr.NumericValueOutOfRange, "value \"%s\" is out of range for type %s", text, Name(oid))
+	}
+	if n < len(s) {
+		return Null, invalidInput(oid, text)
 	}
 	return Int(i), nil
 }
