@@ -241,6 +241,9 @@ func (c *collector) call(n *FuncCall) {
 	if !slices.Contains(c.into.Functions, f) {
 		c.into.Functions = append(c.into.Functions, f)
 	}
+	if runsText(f) {
+		c.effect(EffectOpaque | EffectWrites)
+	}
 	if f.Schema != "" && f.Schema != "pg_catalog" {
 		return
 	}

@@ -2,6 +2,16 @@ package sqlparse
 
 import "strings"
 
+// runsText reports whether a function runs SQL that it gets as text, where anything may hide.
+func runsText(f FuncRef) bool {
+	switch f.Name {
+	case "query_to_xml", "query_to_xmlschema", "query_to_xml_and_xmlschema", "ts_stat", "crosstab", "crosstab2",
+		"crosstab3", "crosstab4", "crosstabn", "xpath_table":
+		return true
+	}
+	return f.Name == "ts_rewrite" && f.NArgs == 2
+}
+
 // functionEffects tells what a call of one of Postgres's own functions does, beyond its volatility. An unqualified name
 // is taken for Postgres's function even if a user's shadows it: that errs on the safe side.
 func functionEffects(name string) Effects {
@@ -18,7 +28,6 @@ func functionEffects(name string) Effects {
 		"pg_create_restore_point", "pg_backup_start", "pg_start_backup", "pg_promote",
 		"pg_replication_slot_advance", "pg_create_logical_replication_slot", "pg_logical_slot_get_changes",
 		"pg_logical_slot_get_binary_changes", "pg_extension_config_dump", "pg_stat_statements_reset",
-		"query_to_xml", "query_to_xmlschema", "query_to_xml_and_xmlschema", "cursor_to_xml", "ts_rewrite", "ts_stat",
 		"dblink", "dblink_exec", "dblink_connect", "dblink_open", "dblink_send_query":
 		return EffectWrites
 	case "lo_open":

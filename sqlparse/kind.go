@@ -79,7 +79,7 @@ const (
 	EffectPrepared                           // makes or drops an SQL-level prepared statement
 	EffectSequence                           // nextval, currval, setval, lastval: what they answer lives in the session or the gateway
 	EffectCursor                             // opens a portal by DECLARE
-	EffectOpaque                             // may do anything unseen: DO, CALL, EXECUTE
+	EffectOpaque                             // may do anything unseen: DO, CALL, EXECUTE, functions that run SQL given as text; a user's functions don't count
 	EffectLargeObject                        // opens a large object's descriptor
 )
 

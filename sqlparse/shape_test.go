@@ -88,6 +88,14 @@ func TestShapeText(t *testing.T) {
 		{"select case when a = 1 then 'x' else 'y' end, 'z'", "select case when a = ?i then ?s else ?s end, ?s"},
 		{"select a from t where b between 1 and 2 and c is distinct from 3", "select a from t where b between ?i and ?i and c is distinct from ?i"},
 		{"select a from t limit 5 for update", "select a from t limit 5 for update"},
+		{"select a is distinct from 'x', 'y' from t where b = 'z' order by c is distinct from d, 1",
+			"select a is distinct from 'x', 'y' from t where b = ?s order by c is distinct from d, 1"},
+		{"select set, 'x' as where, 'y' from t where a = 'b' group by set, 'x'", "select set, 'x' as where, 'y' from t where a = ?s group by set, 'x'"},
+		{"select a from t group by b || 'x' union select 'y' from u where c = 'd' order by values, 1",
+			"select a from t group by b || 'x' union select 'y' from u where c = ?s order by values, 1"},
+		{"insert into t select 'a' from u where b = 'c' order by 1 on conflict do nothing", "insert into t select 'a' from u where b = ?s order by 1 on conflict do nothing"},
+		{"update t set a = 'x' where b = 'y' returning 'z'", "update t set a = ?s where b = ?s returning ?s"},
+		{"select query_to_xml('select 1', true, true, '')", "select query_to_xml(?s, true, true, ?s)"},
 		{"select row_number() over (partition by a order by b) from t where c = 5", "select row_number() over(partition by a order by b) from t where c = ?i"},
 	}
 	s := NewShaper(7)

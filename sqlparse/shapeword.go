@@ -32,29 +32,28 @@ func isQueryWord(w word) bool {
 	return false
 }
 
-// setClause follows the clauses of a query.
+// setClause follows the clauses of a query. A word behind AS is a label. Only words that can't be a column's name may
+// end a part whose literals stay; staying in it too long does no harm.
 func (s *Shaper) setClause(w word) {
-	distincts := false
-	switch w {
-	case wordNone:
+	if w == wordNone || w == wordDistinct || s.word == wordAs {
 		return
+	}
+	distincts := w == wordOn && s.word == wordDistinct
+	switch w {
 	case wordSelect, wordHaving, wordReturning:
 		s.clause = clauseTarget
-	case wordDistinct:
-		return
-	case wordOn:
-		distincts = s.word == wordDistinct
-		if !distincts && s.clause != clauseTarget {
-			s.clause = clauseOther
-		}
 	case wordBy:
 		if s.word == wordOrder || s.word == wordGroup {
 			s.clause = clauseOrder
 		}
 	case wordLimit, wordOffset, wordFetch:
 		s.clause = clauseLimit
-	case wordFrom, wordWhere, wordUnion, wordExcept, wordIntersect, wordValues, wordSet:
+	case wordUnion, wordExcept, wordIntersect:
 		s.clause = clauseOther
+	case wordFrom, wordWhere:
+		if s.clause == clauseTarget && s.word != wordDistinct { // IS DISTINCT FROM
+			s.clause = clauseOther
+		}
 	default:
 	}
 	s.distincts = distincts
