@@ -276,6 +276,35 @@ func (c *Conn) pump(x *exchangeState) (done bool, err error) {
 	return done, nil
 }
 
+// Send writes all of out, and calls on with what the peer sends meanwhile, without waiting for more: the way to feed a
+// COPY. done is what on last reported.
+func (c *Conn) Send(out, buf []byte, on func(chunk []byte) (done bool, err error)) (done bool, err error) {
+	if c.raw != nil {
+		return c.pump(&exchangeState{out: out, buf: buf, on: on})
+	}
+	written := make(chan error, 1)
+	go func() { // joined below; see exchangeOrdinary
+		_, err := c.nc.Write(out)
+		written <- err
+	}()
+	for {
+		n, rerr := c.TryRead(buf)
+		if rerr == nil && n > 0 {
+			done, rerr = on(buf[:n])
+		}
+		if rerr != nil {
+			c.Interrupt()
+			<-written
+			return done, rerr
+		}
+		select {
+		case err := <-written:
+			return done, err
+		default:
+		}
+	}
+}
+
 // inlineRequest is the largest request that the ordinary path writes before it reads: a server that waits for a request
 // takes that much into its socket buffer.
 const inlineRequest = 16 << 10

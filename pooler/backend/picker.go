@@ -27,6 +27,8 @@ type Picker struct {
 	Load func(n *catalog.Node) int    // outstanding statements of this gateway on n; nil = all equal
 	Rand func() uint64                // random source; nil = math/rand/v2
 	Down func(n *catalog.Node) string // why this gateway itself can't reach n, "" = it can; nil = all can
+	// Replayed gives a position that n is known to have replayed, besides what its agent reports; nil = none is known.
+	Replayed func(n *catalog.Node) catalog.LSN
 }
 
 // Lag holds the gateway parameters replication-lag-tolerable-min and -max.
@@ -234,7 +236,7 @@ func (p *Picker) judge(s view, shard *catalog.Shard, n *catalog.Node, r *Request
 	switch {
 	case r.Neki.Consistency == settings.Bounded && h.Lag > r.Neki.Bound:
 		return verdict{tier: excluded, cause: lagAboveBound}
-	case h.ReplayLSN < r.Floor:
+	case h.ReplayLSN < r.Floor && (p.Replayed == nil || p.Replayed(n) < r.Floor):
 		return verdict{tier: excluded, cause: notCaughtUp}
 	}
 	return v

@@ -1,0 +1,403 @@
+package backend
+
+import (
+	"sync"
+	"time"
+
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
+	"neki/settings"
+)
+
+// PoolKey names a pool: connections are shared by the clients of one role and database on one instance.
+type PoolKey struct{ Node, User, Database string }
+
+// Pool holds the connections for one key. Sessions get them in the order they asked. It is safe for concurrent use.
+type Pool struct {
+	pools *Pools
+	key   PoolKey
+	addr  string
+	stats *NodeStats
+
+	mu       sync.Mutex
+	login    Login
+	idle     []*ServerConn // the most recently used last
+	open     int           // idle, leased and being opened
+	opening  int
+	greeting *ParamSet // of the last login
+	greeted  time.Time
+	waiters  waitList
+	closed   bool
+	paused   bool
+	maxWait  time.Duration // the longest wait so far
+	lastUsed time.Time
+	expired  time.Time // connections opened before are not reused
+}
+
+// Login is how a pool logs in to its instance.
+type Login struct {
+	Keys     *pgwire.Keys // of the role's SCRAM exchange
+	Password string       // when Keys is nil
+}
+
+// Waiter is what a session that waits for a connection tells and hears.
+type Waiter interface {
+	// Interrupted gives a channel that is closed when the session must stop waiting.
+	Interrupted() <-chan struct{}
+	// InterruptCause says why.
+	InterruptCause() error
+	// Waiting is called once the wait has lasted long, with the place in the queue (1 is next).
+	Waiting(place int)
+}
+
+// noticeAfter is how long a session waits before it is told so.
+const noticeAfter = 5 * time.Second
+
+type waiter struct {
+	want *settings.Vars
+	got  chan grant // one buffered
+	next *waiter
+	prev *waiter
+}
+
+type grant struct {
+	sc  *ServerConn
+	err error
+}
+
+// waitList is a FIFO queue that waiters can leave.
+type waitList struct {
+	first, last *waiter
+	n           int
+}
+
+func (l *waitList) push(w *waiter) {
+	if w.prev = l.last; l.last != nil {
+		l.last.next = w
+	} else {
+		l.first = w
+	}
+	l.last = w
+	l.n++
+}
+
+// remove takes w out; false when it is not there any more.
+func (l *waitList) remove(w *waiter) bool {
+	if w.prev == nil && l.first != w {
+		return false
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.last = w.prev
+	}
+	w.prev, w.next = nil, nil
+	l.n--
+	return true
+}
+
+func (l *waitList) place(w *waiter) int {
+	n := 1
+	for x := l.first; x != nil && x != w; x = x.next {
+		n++
+	}
+	return n
+}
+
+// Key gives the pool's key.
+func (p *Pool) Key() PoolKey { return p.key }
+
+// matchDepth is how many idle connections are looked at for one with equal settings.
+const matchDepth = 8
+
+// Greeting gives what the instance reported at the pool's last login, nil before the first.
+func (p *Pool) Greeting() *ParamSet {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.greeting
+}
+
+// NoteGreeting notes what a connection with no client's settings on it says now.
+func (p *Pool) NoteGreeting(g *ParamSet) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.greeting, p.greeted = g, p.pools.now()
+}
+
+// FreshGreeting gives Greeting if that login was within the given time.
+func (p *Pool) FreshGreeting(within time.Duration) *ParamSet {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.greeting == nil || p.pools.now().Sub(p.greeted) > within {
+		return nil
+	}
+	return p.greeting
+}
+
+// Acquire leases a connection, best one whose settings equal want; the caller applies any difference. It waits in
+// turn when all are in use, up to the parameter pool-max-wait-time.
+func (p *Pool) Acquire(want *settings.Vars, login Login, w Waiter) (*ServerConn, error) {
+	now := p.pools.now()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, errPoolClosed(p.key)
+	}
+	p.lastUsed = now
+	if login != p.login {
+		p.login = login
+	}
+	if !p.paused && p.waiters.n == 0 {
+		if sc := p.takeIdleLocked(want, now); sc != nil {
+			p.mu.Unlock()
+			return sc, nil
+		}
+	}
+	me := &waiter{want: want, got: make(chan grant, 1)}
+	p.waiters.push(me)
+	p.openMoreLocked()
+	p.mu.Unlock()
+	return p.wait(me, w, now)
+}
+
+// takeIdleLocked takes an idle connection that is fit for use, nil when there is none.
+func (p *Pool) takeIdleLocked(want *settings.Vars, now time.Time) *ServerConn {
+	for len(p.idle) > 0 {
+		at := len(p.idle) - 1
+		for i := at; i >= 0 && i > len(p.idle)-1-matchDepth; i-- {
+			if p.idle[i].vars == want || p.idle[i].vars.BackendEqual(want) {
+				at = i
+				break
+			}
+		}
+		sc := p.idle[at]
+		p.idle = append(p.idle[:at], p.idle[at+1:]...)
+		if p.usable(sc, now) {
+			return sc
+		}
+		p.open--
+		p.pools.discard(sc)
+	}
+	return nil
+}
+
+// probeAfter is how long a connection may rest before it is checked for a server that is gone.
+const probeAfter = time.Second
+
+func (p *Pool) usable(sc *ServerConn, now time.Time) bool {
+	if now.After(sc.retire) || sc.opened.Before(p.expired) {
+		return false
+	}
+	return now.Sub(sc.idle) < probeAfter || sc.conn.Alive()
+}
+
+// openMoreLocked starts to open connections for those who wait, a few at a time: a login costs a server 30 ms of CPU.
+func (p *Pool) openMoreLocked() {
+	capacity := p.pools.params().PoolCapacity
+	for !p.paused && p.opening < p.waiters.n && p.opening < maxOpening && p.open < capacity {
+		p.open++
+		p.opening++
+		login := p.login
+		p.pools.goroutines.Go(func() { p.openOne(login) })
+	}
+}
+
+// maxOpening bounds the logins that a pool has under way at once.
+const maxOpening = 4
+
+func (p *Pool) openOne(login Login) {
+	sc, err := p.pools.dial(p, login)
+	p.mu.Lock()
+	p.opening--
+	if err != nil {
+		p.open--
+		if w := p.waiters.first; w != nil { // only the one who waits longest: others may still get a connection
+			p.waiters.remove(w)
+			w.got <- grant{err: err}
+		}
+		p.openMoreLocked()
+		p.mu.Unlock()
+		return
+	}
+	p.greeting, p.greeted = sc.params, sc.opened
+	p.handOverLocked(sc)
+	p.mu.Unlock()
+}
+
+// handOverLocked gives a usable connection to the next in the queue, or lets it rest.
+func (p *Pool) handOverLocked(sc *ServerConn) {
+	if p.closed {
+		p.open--
+		p.pools.discard(sc)
+		return
+	}
+	if w := p.waiters.first; w != nil && !p.paused {
+		p.waiters.remove(w)
+		w.got <- grant{sc: sc}
+		return
+	}
+	p.idle = append(p.idle, sc)
+}
+
+func (p *Pool) wait(me *waiter, w Waiter, since time.Time) (*ServerConn, error) {
+	var timeout <-chan time.Time
+	limit := p.pools.params().PoolMaxWait
+	if limit > 0 {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		timeout = t.C
+	}
+	notice := time.NewTimer(noticeAfter)
+	defer notice.Stop()
+	for {
+		select {
+		case g := <-me.got:
+			p.noteWait(since)
+			return g.sc, g.err
+		case <-notice.C:
+			p.mu.Lock()
+			place := p.waiters.place(me)
+			p.mu.Unlock()
+			w.Waiting(place)
+		case <-timeout:
+			return p.giveUp(me, since, pgerr.New(pgerr.TooManyConnections,
+				"no connection to %s became free within %s", p.key.Node, settings.FormatInterval(limit)).
+				WithDetail("All %d connections of role %q to database %q on this instance are in use.",
+					p.pools.params().PoolCapacity, p.key.User, p.key.Database).
+				WithHint("Raise pool-capacity or pool-max-wait-time, or end transactions that are left open: see neki.pools and neki.sessions."))
+		case <-w.Interrupted():
+			return p.giveUp(me, since, w.InterruptCause())
+		}
+	}
+}
+
+// giveUp leaves the queue; a connection that was granted meanwhile goes back.
+func (p *Pool) giveUp(me *waiter, since time.Time, cause error) (*ServerConn, error) {
+	p.mu.Lock()
+	left := p.waiters.remove(me)
+	p.mu.Unlock()
+	p.noteWait(since)
+	if !left {
+		if g := <-me.got; g.sc != nil {
+			p.Release(g.sc)
+		}
+	}
+	return nil, cause
+}
+
+func (p *Pool) noteWait(since time.Time) {
+	waited := p.pools.now().Sub(since)
+	p.mu.Lock()
+	p.maxWait = max(p.maxWait, waited)
+	p.mu.Unlock()
+}
+
+// Release gives a leased connection back. One that is broken, in a transaction, too old or of a closed pool is closed.
+// One that a cancel request is on its way to rests apart until that was delivered.
+func (p *Pool) Release(sc *ServerConn) {
+	if sc.cancels.Load() > 0 && !sc.broken {
+		p.pools.goroutines.Go(func() {
+			if !p.pools.awaitCancels(sc) {
+				sc.broken = true
+			}
+			p.release(sc)
+		})
+		return
+	}
+	p.release(sc)
+}
+
+func (p *Pool) release(sc *ServerConn) {
+	now := p.pools.now()
+	sc.idle = now
+	p.mu.Lock()
+	if sc.broken || sc.status != 'I' || now.After(sc.retire) || sc.opened.Before(p.expired) {
+		p.open--
+		p.openMoreLocked()
+		p.mu.Unlock()
+		p.pools.discard(sc)
+		return
+	}
+	p.handOverLocked(sc)
+	p.mu.Unlock()
+}
+
+// Pause holds or lets go the pool's clients.
+func (p *Pool) pause(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = on
+	for !on && p.waiters.n > 0 {
+		sc := p.takeIdleLocked(p.waiters.first.want, p.pools.now())
+		if sc == nil {
+			p.openMoreLocked()
+			return
+		}
+		p.handOverLocked(sc)
+	}
+}
+
+// retireIdle closes idle connections that are past their time, and spare ones (above keep) not used since before.
+func (p *Pool) retireIdle(keep int, before time.Time) {
+	p.mu.Lock()
+	var gone []*ServerConn
+	kept := p.idle[:0]
+	now := p.pools.now()
+	for i, sc := range p.idle { // the least recently used first
+		spare := len(p.idle)-i > keep
+		if now.After(sc.retire) || spare && sc.idle.Before(before) {
+			gone = append(gone, sc)
+			continue
+		}
+		kept = append(kept, sc)
+	}
+	clear(p.idle[len(kept):])
+	p.idle = kept
+	p.open -= len(gone)
+	p.mu.Unlock()
+	for _, sc := range gone {
+		p.pools.discard(sc)
+	}
+}
+
+// close closes what is idle, fails who waits, and lets leased connections be closed as they come back.
+func (p *Pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	idle := p.idle
+	p.idle = nil
+	p.open -= len(idle)
+	for w := p.waiters.first; w != nil; w = p.waiters.first {
+		p.waiters.remove(w)
+		w.got <- grant{err: errPoolClosed(p.key)}
+	}
+	p.mu.Unlock()
+	for _, sc := range idle {
+		p.pools.discard(sc)
+	}
+}
+
+func errPoolClosed(key PoolKey) error {
+	return pgerr.New(pgerr.CannotConnectNow, "the pool of %s is closed", key.Node)
+}
+
+// PoolStats is a row of neki.pools.
+type PoolStats struct {
+	PoolKey
+	Capacity, Active, Idle, Waiting int
+	MaxWait                         time.Duration
+}
+
+func (p *Pool) row(capacity int) PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return PoolStats{
+		PoolKey: p.key, Capacity: capacity, Active: p.open - p.opening - len(p.idle), Idle: len(p.idle),
+		Waiting: p.waiters.n, MaxWait: p.maxWait,
+	}
+}

@@ -1,0 +1,286 @@
+package backend
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sort"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
+	"neki/settings"
+)
+
+// Config is what Pools needs.
+type Config struct {
+	Dial       pgwire.Dial                 // nil: TCP, or a Unix socket for an address that begins with a slash
+	TLS        *tls.Config                 // towards the shards; nil: plain
+	Parameters func() *settings.Parameters // the gateway's parameters now in force
+	Defaults   *settings.Vars              // the settings of a fresh connection: none
+	Prepared   int                         // prepared statements kept on each connection
+	Log        *slog.Logger
+}
+
+// Pools is every pool of a gateway. Close joins its goroutines. It is safe for concurrent use.
+type Pools struct {
+	cfg        Config
+	ctx        context.Context // of the goroutines; ended by Close
+	stop       context.CancelFunc
+	goroutines sync.WaitGroup
+
+	nodes     atomic.Pointer[map[string]*NodeStats] // copied on growth
+	paramSets *paramSets
+
+	mu     sync.RWMutex
+	byKey  map[PoolKey]*Pool
+	paused map[string]bool // by node
+}
+
+// NewPools makes an empty set of pools and starts its janitor.
+func NewPools(cfg Config) *Pools {
+	if cfg.Dial == nil {
+		d := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
+		}}
+		cfg.Dial = d.DialContext
+	}
+	if cfg.Prepared <= 0 {
+		cfg.Prepared = 200
+	}
+	p := &Pools{cfg: cfg, byKey: make(map[PoolKey]*Pool), paramSets: newParamSets(), paused: make(map[string]bool)}
+	p.ctx, p.stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close, not by a caller
+	p.goroutines.Go(p.janitor)
+	return p
+}
+
+// Close closes all idle connections and waits for the goroutines; leased connections are closed as they come back.
+func (p *Pools) Close() {
+	p.stop()
+	p.mu.Lock()
+	pools := make([]*Pool, 0, len(p.byKey))
+	for _, pool := range p.byKey {
+		pools = append(pools, pool)
+	}
+	p.mu.Unlock()
+	for _, pool := range pools {
+		pool.close()
+	}
+	p.goroutines.Wait()
+}
+
+// Pool gives the pool of a key for the instance n, making it when it is new.
+func (p *Pools) Pool(n *catalog.Node, user, database string) *Pool {
+	key := PoolKey{Node: n.ID, User: user, Database: database}
+	stats := p.Node(n.ID)
+	p.mu.RLock()
+	pool := p.byKey[key]
+	p.mu.RUnlock()
+	addr := net.JoinHostPort(n.Host, strconv.Itoa(n.Port))
+	if pool != nil && pool.address() == addr {
+		return pool
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pool = p.byKey[key]
+	if pool != nil && pool.address() == addr {
+		return pool
+	}
+	if pool != nil { // the instance moved
+		p.goroutines.Go(pool.close)
+	}
+	pool = &Pool{pools: p, key: key, addr: addr, stats: stats, paused: p.paused[n.ID], lastUsed: p.now()}
+	p.byKey[key] = pool
+	return pool
+}
+
+func (p *Pool) address() string { return p.addr }
+
+// Stats gives a row for each pool, in the order of their keys.
+func (p *Pools) Stats() []PoolStats {
+	capacity := p.params().PoolCapacity
+	p.mu.RLock()
+	rows := make([]PoolStats, 0, len(p.byKey))
+	for _, pool := range p.byKey {
+		rows = append(rows, pool.row(capacity))
+	}
+	p.mu.RUnlock()
+	sort.Slice(rows, func(i, j int) bool {
+		a, b := rows[i].PoolKey, rows[j].PoolKey
+		if a.Node != b.Node {
+			return a.Node < b.Node
+		}
+		if a.Database != b.Database {
+			return a.Database < b.Database
+		}
+		return a.User < b.User
+	})
+	return rows
+}
+
+// WithParameter gives a set with one parameter changed.
+func (p *Pools) WithParameter(s *ParamSet, name, value string) *ParamSet {
+	return p.paramSets.with(s, name, value)
+}
+
+// Pause holds the clients of an instance at their next statement outside a transaction; off lets them go.
+func (p *Pools) Pause(node string, on bool) {
+	p.mu.Lock()
+	p.paused[node] = on
+	var affected []*Pool
+	for key, pool := range p.byKey {
+		if key.Node == node {
+			affected = append(affected, pool)
+		}
+	}
+	p.mu.Unlock()
+	for _, pool := range affected {
+		pool.pause(on)
+	}
+}
+
+// Retire makes every idle connection of a role go away, and the leased ones when they come back: its settings or
+// privileges to log in have changed. An empty user means all roles.
+func (p *Pools) Retire(user string) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for key, pool := range p.byKey {
+		if user == "" || key.User == user {
+			pool.expire()
+		}
+	}
+}
+
+// expire makes every connection opened before now unfit for reuse.
+func (p *Pool) expire() {
+	p.mu.Lock()
+	p.expired = p.pools.now()
+	idle := p.idle
+	p.idle = nil
+	p.open -= len(idle)
+	p.openMoreLocked()
+	p.mu.Unlock()
+	for _, sc := range idle {
+		p.pools.discard(sc)
+	}
+}
+
+func (p *Pools) params() *settings.Parameters { return p.cfg.Parameters() }
+
+func (p *Pools) now() time.Time { return time.Now() }
+
+// loginTimeout bounds opening a connection, from dialling to the first ReadyForQuery.
+const loginTimeout = 10 * time.Second
+
+func (p *Pools) dial(pool *Pool, login Login) (*ServerConn, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, loginTimeout)
+	defer cancel()
+	nc, err := p.cfg.Dial(ctx, "tcp", pool.addr)
+	if err != nil {
+		return nil, &ConnectError{Node: pool.key.Node, Err: err}
+	}
+	g, err := pgwire.Connect(ctx, nc, pgwire.BackendLogin{
+		User: pool.key.User, Database: pool.key.Database, Keys: login.Keys, Password: login.Password, TLS: p.cfg.TLS,
+	})
+	if err != nil {
+		_ = nc.Close()
+		return nil, &ConnectError{Node: pool.key.Node, Err: err}
+	}
+	_ = nc.SetDeadline(time.Time{})
+	now := p.now()
+	sc := &ServerConn{
+		conn: pgwire.NewConn(g.Conn), pool: pool, addr: pool.addr, pid: g.PID, secret: g.Secret,
+		vars: p.cfg.Defaults, params: p.paramSets.intern(g.Params), prepared: preparedSet{limit: p.cfg.Prepared},
+		status: 'I', opened: now, idle: now, retire: p.retireAt(now),
+	}
+	return sc, nil
+}
+
+// retireAt draws the end of a connection's life: between once and twice the parameter, so that not all end at once.
+func (p *Pools) retireAt(now time.Time) time.Time {
+	life := p.params().PoolMaxLifetime
+	if life <= 0 {
+		return now.AddDate(100, 0, 0)
+	}
+	return now.Add(life + rand.N(life))
+}
+
+// ConnectError says that no connection to an instance could be opened.
+type ConnectError struct {
+	Node string
+	Err  error
+}
+
+func (e *ConnectError) Error() string { return fmt.Sprintf("connect to %s: %v", e.Node, e.Err) }
+
+// Unwrap gives the cause.
+func (e *ConnectError) Unwrap() error { return e.Err }
+
+// SQLState gives the SQLSTATE of the server's refusal, 08001 when the server was not reached.
+func (e *ConnectError) SQLState() string {
+	if code := pgerr.Code(e.Err); code != "" {
+		return code
+	}
+	return pgerr.SQLClientUnableToConnect
+}
+
+// discard closes a connection with a Terminate, off the caller's path.
+func (p *Pools) discard(sc *ServerConn) {
+	p.goroutines.Go(func() {
+		_ = sc.conn.SetDeadline(p.now().Add(time.Second))
+		_, _ = sc.conn.Write([]byte{'X', 0, 0, 0, 4})
+		_ = sc.conn.Close()
+	})
+}
+
+// awaitCancels waits until no cancel request is on its way to sc; false when that takes too long.
+func (p *Pools) awaitCancels(sc *ServerConn) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(loginTimeout)
+	defer limit.Stop()
+	for sc.cancels.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return false
+		case <-p.ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// janitor closes connections that are too old or idle for too long.
+func (p *Pools) janitor() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		params := p.params()
+		before := time.Time{}
+		if params.PoolIdle > 0 {
+			before = p.now().Add(-params.PoolIdle)
+		}
+		p.mu.RLock()
+		pools := make([]*Pool, 0, len(p.byKey))
+		for _, pool := range p.byKey {
+			pools = append(pools, pool)
+		}
+		p.mu.RUnlock()
+		for _, pool := range pools {
+			pool.retireIdle(params.PoolMinConns, before)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package backend
+
+import (
+	"bytes"
+
+	"neki/internal/pgerr"
+)
+
+// Answers the gateway makes itself: to a Parse and a Close that no server was asked.
+var (
+	parseComplete = []byte{'1', 0, 0, 0, 4}
+	closeComplete = []byte{'3', 0, 0, 0, 4}
+)
+
+// synthesize makes the answers at the head of the queue that no server is asked for.
+func (r *Relay) synthesize() {
+	for r.Pending() && r.expects[r.head].Act == Synth {
+		switch r.expects[r.head].Kind {
+		case 'P':
+			r.Append(parseComplete)
+		case 'C':
+			r.Append(closeComplete)
+		}
+		r.head++
+	}
+}
+
+// act is what becomes of the frame in hand.
+func (r *Relay) act() Act {
+	if r.Retry || r.Pending() && r.expects[r.head].Act == Swallow {
+		return Swallow
+	}
+	if r.Pending() {
+		return r.expects[r.head].Act
+	}
+	return Forward
+}
+
+// passing handles a frame whose content does not matter; false: not for the client.
+func (r *Relay) passing(typ byte) (forward bool) {
+	forward = r.act() == Forward
+	switch typ {
+	case 'D':
+		if forward {
+			r.Rows++
+		}
+	case 'A':
+		return true
+	case '1':
+		r.pop('P')
+	case '2':
+		r.pop('B')
+	case '3':
+		r.pop('C')
+	case 'T', 'n':
+		r.pop('D')
+	case 's':
+		r.pop('E')
+	case 'I':
+		r.completed(nil)
+	case 'G':
+		r.CopyIn = true
+	}
+	return forward
+}
+
+// frame handles a frame that is looked at; false: not for the client.
+func (r *Relay) frame(typ byte, body []byte) (forward bool) {
+	switch typ {
+	case 'S':
+		name, rest, _ := bytes.Cut(body, []byte{0})
+		value, _, _ := bytes.Cut(rest, []byte{0})
+		return r.events.ParameterChanged(name, value) && r.act() != Swallow
+	case 'C':
+		forward = r.act() == Forward
+		tag, _, _ := bytes.Cut(body, []byte{0})
+		r.completed(tag)
+		return forward
+	case 'E':
+		return r.failed(body)
+	case 'Z':
+		return r.ready(body)
+	}
+	return r.act() == Forward // N
+}
+
+// completed handles the end of one statement.
+func (r *Relay) completed(tag []byte) {
+	if r.act() == Forward && r.Pending() {
+		r.events.Completed(r.head, r.nth, tag)
+	}
+	r.nth++
+	r.pop('E')
+}
+
+// failed handles an ErrorResponse. The server skips to the next Sync, so the answers up to there are off.
+func (r *Relay) failed(body []byte) (forward bool) {
+	code, fatal := errorFields(body)
+	r.Fatal = r.Fatal || fatal
+	act := r.act()
+	wrote := r.Misrouted && string(code) == pgerr.ReadOnlySQLTransaction
+	if r.Rows == 0 && r.Sent == 0 && act == Forward && (wrote || r.Retryable && cannotServe(code)) {
+		r.Retry, r.Wrote = true, wrote
+		r.collect(r.at)
+		r.out = r.out[:0]
+		act = Swallow
+	}
+	if act == Replace {
+		r.Append(r.Replacement)
+	}
+	if act != Swallow {
+		r.events.Failed(r.head, code, fatal)
+	}
+	r.skipToSync()
+	return act == Forward
+}
+
+// skipToSync drops the expectations that an error made void.
+func (r *Relay) skipToSync() {
+	for r.Pending() && !endsSegment(r.expects[r.head].Kind) {
+		r.head++
+	}
+}
+
+// endsSegment reports whether a request of the kind is answered by ReadyForQuery.
+func endsSegment(kind byte) bool { return kind == 'S' || kind == 'Q' || kind == 'F' }
+
+func (r *Relay) ready(body []byte) (forward bool) {
+	if len(body) > 0 {
+		r.Status = body[0]
+	}
+	forward = r.act() == Forward
+	if !r.Pending() {
+		return forward
+	}
+	forward = forward && !r.HoldReady
+	if forward {
+		r.events.Ready(r.head, r.Status)
+	}
+	r.nth = 0
+	if endsSegment(r.expects[r.head].Kind) {
+		r.head++
+	}
+	return forward
+}
+
+// pop takes the head off when it is of the kind.
+func (r *Relay) pop(kind byte) {
+	if r.Pending() && r.expects[r.head].Kind == kind {
+		r.head++
+	}
+}
+
+// errorFields gives the SQLSTATE of an ErrorResponse and whether it ends the connection.
+func errorFields(body []byte) (code []byte, fatal bool) {
+	for len(body) > 1 {
+		value, rest, ok := bytes.Cut(body[1:], []byte{0})
+		if !ok {
+			break
+		}
+		switch body[0] {
+		case 'C':
+			code = value
+		case 'V':
+			fatal = string(value) == "FATAL" || string(value) == "PANIC"
+		}
+		body = rest
+	}
+	return code, fatal
+}
+
+// cannotServe reports whether the SQLSTATE says that this server, not the statement, is at fault: it is shutting down,
+// starting up, or a standby that had to stop the read for its replay.
+func cannotServe(code []byte) bool {
+	switch string(code) {
+	case "57P01", "57P02", "57P03", "57P04", "40001":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,282 @@
+package backend
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
+	"neki/settings"
+)
+
+// ServerConn is one logged-in connection to a Postgres instance. It has one owner at a time; only Cancel and Interrupt
+// may be called by others.
+type ServerConn struct {
+	conn   *pgwire.Conn
+	pool   *Pool
+	addr   string
+	pid    uint32
+	secret []byte
+
+	vars     *settings.Vars
+	params   *ParamSet // what the server reported
+	prepared preparedSet
+	unnamed  uint64 // whose its unnamed statement is; 0 = unknown
+	status   byte   // of the last ReadyForQuery
+	term     int64  // of the shard when it was opened
+
+	opened  time.Time
+	idle    time.Time
+	retire  time.Time // not reused after this
+	broken  bool
+	cancels atomic.Int32 // cancel requests on their way
+}
+
+// Node gives the id of the instance.
+func (sc *ServerConn) Node() string { return sc.pool.key.Node }
+
+// PID gives the server process's id.
+func (sc *ServerConn) PID() uint32 { return sc.pid }
+
+// Vars gives the settings the server has.
+func (sc *ServerConn) Vars() *settings.Vars { return sc.vars }
+
+// SetVars notes settings that the server has after a statement of the client.
+func (sc *ServerConn) SetVars(v *settings.Vars) { sc.vars = v }
+
+// Status gives the transaction status of the last ReadyForQuery: I, T or E.
+func (sc *ServerConn) Status() byte { return sc.status }
+
+// SetStatus notes what a Relay saw.
+func (sc *ServerConn) SetStatus(status byte) { sc.status = status }
+
+// Params gives what the server has reported.
+func (sc *ServerConn) Params() *ParamSet { return sc.params }
+
+// Reported notes a ParameterStatus.
+func (sc *ServerConn) Reported(name, value []byte) {
+	if old, ok := sc.params.Get(string(name)); !ok || old != string(value) {
+		sc.params = sc.pool.pools.paramSets.with(sc.params, string(name), string(value))
+	}
+}
+
+// NoteGreeting tells the pool what a login is told: the connection has no client's settings on it.
+func (sc *ServerConn) NoteGreeting() { sc.pool.NoteGreeting(sc.params) }
+
+// Stats gives the figures of the instance.
+func (sc *ServerConn) Stats() *NodeStats { return sc.pool.stats }
+
+// Broken marks the connection as unfit for reuse.
+func (sc *ServerConn) Broken() { sc.broken = true }
+
+// Prepared reports whether the server knows s.
+func (sc *ServerConn) Prepared(s *Statement) bool { return sc.prepared.has(s) }
+
+// Prepare appends the messages that make s known to the server, and the expectations of their answers, which the
+// client does not see unless act says so.
+func (sc *ServerConn) Prepare(dst []byte, r *Relay, s *Statement, act Act) []byte {
+	if evicted := sc.prepared.add(s); evicted != nil {
+		dst = appendClose(dst, evicted.Name())
+		r.Expect('C', Swallow)
+	}
+	r.Expect('P', act)
+	return append(dst, s.Parse()...)
+}
+
+// Forget notes that the server does not know s: its Parse failed.
+func (sc *ServerConn) Forget(s *Statement) { sc.prepared.remove(s) }
+
+// ForgetAll notes that the server has dropped all prepared statements.
+func (sc *ServerConn) ForgetAll() { sc.prepared.clear(); sc.unnamed = 0 }
+
+// Unnamed gives the token of what is in the server's unnamed slot, 0 when unknown.
+func (sc *ServerConn) Unnamed() uint64 { return sc.unnamed }
+
+// SetUnnamed notes what was put into the server's unnamed slot.
+func (sc *ServerConn) SetUnnamed(token uint64) { sc.unnamed = token }
+
+func appendClose(dst, name []byte) []byte {
+	dst = append(dst, 'C')
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+1+len(name)+1))
+	dst = append(dst, 'S')
+	return append(append(dst, name...), 0)
+}
+
+// AppendQuery appends a Query message.
+func AppendQuery(dst []byte, sql string) []byte {
+	dst = append(dst, 'Q')
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(sql)+1))
+	return append(append(dst, sql...), 0)
+}
+
+// Interrupt makes the owner's waits on the connection fail; it can't be used after that.
+func (sc *ServerConn) Interrupt() { sc.conn.Interrupt() }
+
+// Exec runs SQL of the gateway's own to its end and gives the rows as text. buf is room to read into. An error of the
+// server leaves the connection usable; any other marks it broken.
+func (sc *ServerConn) Exec(sql string, buf []byte) (rows [][]string, err error) {
+	x := execState{sc: sc}
+	if err := sc.conn.Exchange(AppendQuery(nil, sql), buf, x.onChunk); err != nil {
+		sc.broken = true
+		return nil, fmt.Errorf("%s: %w", sc.Node(), err)
+	}
+	sc.unnamed = 0 // a Query drops the unnamed statement
+	if x.failed != nil {
+		return nil, x.failed
+	}
+	return x.rows, nil
+}
+
+// execState decodes the answers of one Exec.
+type execState struct {
+	sc     *ServerConn
+	held   []byte
+	rows   [][]string
+	failed *pgerr.Error
+}
+
+func (x *execState) onChunk(chunk []byte) (done bool, err error) {
+	x.held = append(x.held, chunk...)
+	for len(x.held) >= 5 {
+		size, err := frameSize(x.held)
+		if err != nil {
+			return false, err
+		}
+		if len(x.held) < size {
+			break
+		}
+		typ, body := x.held[0], x.held[5:size]
+		x.held = x.held[size:]
+		if done, err := x.frame(typ, body); done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
+}
+
+func (x *execState) frame(typ byte, body []byte) (done bool, err error) {
+	switch typ {
+	case 'D':
+		var row pgproto3.DataRow
+		if err := row.Decode(body); err != nil {
+			return false, err
+		}
+		texts := make([]string, len(row.Values))
+		for i, v := range row.Values {
+			texts[i] = string(v)
+		}
+		x.rows = append(x.rows, texts)
+	case 'S':
+		var p pgproto3.ParameterStatus
+		if err := p.Decode(body); err != nil {
+			return false, err
+		}
+		x.sc.Reported([]byte(p.Name), []byte(p.Value))
+	case 'E':
+		var e pgproto3.ErrorResponse
+		if err := e.Decode(body); err != nil {
+			return false, err
+		}
+		if x.failed == nil {
+			x.failed = pgerr.FromResponse(&e)
+		}
+		if x.failed.Severity != pgerr.SeverityError {
+			return false, x.failed
+		}
+	case 'Z':
+		if len(body) == 1 {
+			x.sc.status = body[0]
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// Apply makes the server's settings equal to want.
+func (sc *ServerConn) Apply(want *settings.Vars, buf []byte) error {
+	if sc.vars == want || sc.vars.BackendEqual(want) {
+		sc.vars = want
+		return nil
+	}
+	diff := settings.AppendDiff(nil, sc.vars, want)
+	if len(diff) > 0 {
+		if _, err := sc.Exec(string(diff), buf); err != nil {
+			sc.broken = true // how much of it was done is unknown
+			return err
+		}
+	}
+	sc.vars = want
+	return nil
+}
+
+// cleanSQL takes away whatever a session can leave behind but shared prepared statements (DISCARD ALL would drop those).
+const cleanSQL = `SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; ` +
+	`SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES`
+
+// Clean ends any transaction and, when dirty, takes away all session state, so that the connection can be reused.
+func (sc *ServerConn) Clean(dirty bool, defaults *settings.Vars, buf []byte) error {
+	if sc.status != 'I' {
+		if _, err := sc.Exec("ROLLBACK", buf); err != nil {
+			sc.broken = true
+			return err
+		}
+	}
+	if !dirty {
+		return nil
+	}
+	if _, err := sc.Exec(cleanSQL, buf); err != nil {
+		sc.broken = true
+		return err
+	}
+	sc.vars = defaults
+	return nil
+}
+
+// Cancel asks the server to cancel what it runs, and returns once the request was delivered. The caller has called
+// BeginCancel while the connection's owner could not release it.
+func (sc *ServerConn) Cancel(ctx context.Context) error {
+	defer sc.cancels.Add(-1)
+	p := sc.pool.pools
+	return pgwire.SendCancel(ctx, p.cfg.Dial, sc.addr, sc.pid, sc.secret, p.cfg.TLS)
+}
+
+// BeginCancel announces a Cancel: the connection will not be given to another session before it is delivered.
+func (sc *ServerConn) BeginCancel() { sc.cancels.Add(1) }
+
+// Drain reads on until all answers that r still expects have come, without passing them to the client, and cancels
+// the running statement first. For a client that is gone.
+func (sc *ServerConn) Drain(ctx context.Context, r *Relay, buf []byte) error {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return errors.New("drain without a deadline")
+	}
+	_ = sc.conn.SetDeadline(deadline)
+	defer func() { _ = sc.conn.SetDeadline(time.Time{}) }()
+	sc.BeginCancel()
+	if err := sc.Cancel(ctx); err != nil {
+		return err
+	}
+	r.Muted = true
+	var out []byte
+	if r.CopyIn {
+		out = append(out, 'f', 0, 0, 0, 5, 0)
+	}
+	if r.Pending() && !r.SyncDue() {
+		out = append(out, 'S', 0, 0, 0, 4)
+		r.Expect('S', Forward)
+	}
+	if err := r.Run(sc, out, buf); err != nil {
+		return err
+	}
+	sc.status = r.Status
+	return nil
+}
+
+// Release gives the connection back to its pool.
+func (sc *ServerConn) Release() { sc.pool.Release(sc) }

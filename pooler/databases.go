@@ -1,0 +1,96 @@
+package pooler
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"neki/pooler/plan"
+)
+
+// database is one database that clients use.
+type database struct {
+	name      string
+	functions *plan.Functions
+}
+
+// databases keeps what planning must know of each database fresh. Its goroutines, one a database, end with the context
+// given to start. It is safe for concurrent use.
+type databases struct {
+	srv *Server
+
+	mu     sync.Mutex
+	ctx    context.Context
+	known  map[string]*database
+	joined sync.WaitGroup
+}
+
+func newDatabases(s *Server) *databases {
+	return &databases{srv: s, known: make(map[string]*database)}
+}
+
+func (d *databases) start(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ctx = ctx
+}
+
+func (d *databases) wait() { d.joined.Wait() }
+
+// get gives the database of a name that exists.
+func (d *databases) get(name string) *database {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if db := d.known[name]; db != nil {
+		return db
+	}
+	db := &database{name: name}
+	db.functions = plan.NewFunctions(func(ctx context.Context) ([]plan.Function, []plan.Relation, error) {
+		return d.load(ctx, name)
+	})
+	d.known[name] = db
+	ctx := d.ctx
+	d.joined.Go(func() { db.functions.Run(ctx, functionsInterval, d.srv.log) })
+	return db
+}
+
+// functionsInterval is how often pg_proc is read again: functions made past this gateway are learned then.
+const functionsInterval = 30 * time.Second
+
+// invalidate has pg_proc of every database read again.
+func (d *databases) invalidate() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, db := range d.known {
+		db.functions.Invalidate()
+	}
+}
+
+func (d *databases) load(ctx context.Context, name string) (funcs []plan.Function, rels []plan.Relation, err error) {
+	err = d.srv.control.query(ctx, name, plan.FunctionsQuery, nil, func(rows pgx.Rows) error {
+		var f plan.Function
+		if err := rows.Scan(&f.Schema, &f.Name, &f.MinArgs, &f.MaxArgs, &f.Volatile); err != nil {
+			return err
+		}
+		funcs = append(funcs, f)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var names []string
+	if d.srv.cfg.Virtual != nil {
+		names = d.srv.cfg.Virtual.RelationNames()
+	}
+	err = d.srv.control.query(ctx, name, plan.RelationsQuery, []any{names}, func(rows pgx.Rows) error {
+		var r plan.Relation
+		if err := rows.Scan(&r.Schema, &r.Name); err != nil {
+			return err
+		}
+		rels = append(rels, r)
+		return nil
+	})
+	return funcs, rels, err
+}

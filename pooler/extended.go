@@ -1,0 +1,437 @@
+package pooler
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+)
+
+// op is one collected message of the extended protocol.
+type op struct {
+	typ       byte
+	statement bool // D and C: of a statement, not a portal
+	at, end   int  // of the message in the input buffer
+	nameAt    int  // of the statement's name in the message: where it is replaced
+	nameEnd   int
+	named     *preparedStatement // the named statement it is about
+	plan      *plan.Plan         // of the statement it is about; nil when there is none
+	err       *pgerr.Error       // it fails, before any server is asked
+}
+
+// preparedStatement is a named statement of a client.
+type preparedStatement struct {
+	shared *backend.Statement
+	plan   *plan.Plan
+}
+
+// unnamedStatement is a client's unnamed statement. Its Parse message is kept, because the next transaction may run on
+// another connection.
+type unnamedStatement struct {
+	parse []byte
+	plan  *plan.Plan
+	token uint64 // tells it from any other client's, and from an earlier one
+}
+
+// segmentLimit is how much of a segment is collected before it is sent without waiting for its Sync.
+const segmentLimit = 256 << 10
+
+// collect notes a message of the extended protocol. Nothing is sent before a Sync or Flush: a segment goes out in one
+// write, and where it goes depends on all of it.
+func (c *Session) collect(m message) error {
+	w := c.work
+	if len(w.ops) == 0 {
+		c.begun = time.Now()
+		c.setState(stateActive, c.begun)
+		if !w.relay.Pending() && !c.open {
+			c.beginStatement()
+		}
+	}
+	if m.typ == 'P' && len(m.body()) > 0 && m.body()[0] == 0 && usesUnnamed(w.ops) {
+		// The messages collected are about the unnamed statement that this one replaces.
+		if err := c.runSegment('H'); err != nil || c.phase != phaseReady {
+			return err
+		}
+	}
+	o := op{typ: m.typ, at: m.at, end: m.at + len(m.raw)}
+	if !c.read(&o, m.body()) {
+		return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format"))
+	}
+	w.ops = append(w.ops, o)
+	if m.at+len(m.raw)-w.ops[0].at > segmentLimit {
+		return c.runSegment('H')
+	}
+	return nil
+}
+
+// usesUnnamed reports whether a collected message is about an unnamed statement that was parsed before them.
+func usesUnnamed(ops []op) bool {
+	for i := range ops {
+		o := &ops[i]
+		if o.typ == 'P' && o.named == nil {
+			return false
+		}
+		if o.named == nil && o.plan != nil && (o.typ == 'B' || o.typ == 'D' && o.statement) {
+			return true
+		}
+	}
+	return false
+}
+
+// read understands a message as far as routing needs it; false: it is malformed.
+func (c *Session) read(o *op, body []byte) bool {
+	switch o.typ {
+	case 'P':
+		return c.readParse(o, body)
+	case 'B':
+		return c.readBind(o, body)
+	case 'D', 'C':
+		if len(body) < 2 || body[len(body)-1] != 0 {
+			return false
+		}
+		return c.readTarget(o, body)
+	}
+	return c.readExecute(o, body)
+}
+
+// readParse plans the statement of a Parse and keeps it under its name.
+func (c *Session) readParse(o *op, body []byte) bool {
+	name, rest, ok := bytes.Cut(body, []byte{0})
+	if !ok {
+		return false
+	}
+	text, types, ok := bytes.Cut(rest, []byte{0})
+	if !ok || len(types) < 2 || len(types) != 2+4*int(binary.BigEndian.Uint16(types)) {
+		return false
+	}
+	p, err := c.srv.planner.Plan(text, c.srv.cfg.Cluster.Snapshot(), c.planEnv())
+	if err != nil {
+		o.err = pgerr.From(err)
+		return true
+	}
+	o.plan = p
+	if len(name) == 0 {
+		c.unnamed.parse = append(append(c.unnamed.parse[:0], 'P', 0, 0, 0, 0), body...)
+		binary.BigEndian.PutUint32(c.unnamed.parse[1:], uint32(len(body)+4))
+		c.unnamed.plan = p
+		c.unnamed.token = c.srv.nextToken()
+		return true
+	}
+	if _, ok := c.statements[string(name)]; ok {
+		o.err = pgerr.New(pgerr.DuplicatePreparedStatement, "prepared statement \"%s\" already exists", name)
+		return true
+	}
+	if len(c.statements) >= maxStatements {
+		o.err = pgerr.New(pgerr.OutOfMemory, "too many prepared statements in one session").
+			WithDetail("At most %d are kept.", maxStatements).WithHint("Close statements that are no longer used.")
+		return true
+	}
+	path, _ := c.vars.GUC("search_path")
+	o.named = &preparedStatement{shared: c.srv.prepared.Intern(text, types, path), plan: p}
+	if c.statements == nil {
+		c.statements = make(map[string]*preparedStatement)
+	}
+	c.statements[string(name)] = o.named
+	return true
+}
+
+// maxStatements bounds the named statements of one client.
+const maxStatements = 10_000
+
+func (c *Session) readBind(o *op, body []byte) bool {
+	portalEnd := bytes.IndexByte(body, 0)
+	if portalEnd < 0 {
+		return false
+	}
+	nameEnd := bytes.IndexByte(body[portalEnd+1:], 0)
+	if nameEnd < 0 {
+		return false
+	}
+	o.nameAt, o.nameEnd = 5+portalEnd+1, 5+portalEnd+1+nameEnd
+	c.refer(o, body[portalEnd+1:portalEnd+1+nameEnd])
+	if o.err == nil {
+		c.setPortal(body[:portalEnd], o.plan)
+	}
+	return true
+}
+
+// refer finds the statement that an op names.
+func (c *Session) refer(o *op, name []byte) {
+	if len(name) == 0 {
+		if c.unnamed.token == 0 {
+			o.err = pgerr.New(pgerr.InvalidSQLStatementName, "unnamed prepared statement does not exist")
+			return
+		}
+		o.plan = c.unnamed.plan
+		return
+	}
+	s, ok := c.statements[string(name)]
+	if !ok {
+		o.err = pgerr.New(pgerr.InvalidSQLStatementName, "prepared statement \"%s\" does not exist", name)
+		return
+	}
+	o.named, o.plan = s, s.plan
+}
+
+func (c *Session) setPortal(name []byte, p *plan.Plan) {
+	if len(name) == 0 {
+		c.portal = p
+		return
+	}
+	if c.portals == nil {
+		c.portals = make(map[string]*plan.Plan)
+	}
+	if len(c.portals) < maxStatements {
+		c.portals[string(name)] = p
+	}
+}
+
+func (c *Session) portalPlan(name []byte) *plan.Plan {
+	if len(name) == 0 {
+		return c.portal
+	}
+	return c.portals[string(name)]
+}
+
+// readTarget reads a Describe or Close.
+func (c *Session) readTarget(o *op, body []byte) bool {
+	name := body[1 : len(body)-1]
+	if bytes.IndexByte(name, 0) >= 0 {
+		return false
+	}
+	switch body[0] {
+	case 'S':
+		o.statement = true
+		o.nameAt, o.nameEnd = 6, 6+len(name)
+		if o.typ == 'D' {
+			c.refer(o, name)
+			return true
+		}
+		if len(name) == 0 {
+			c.unnamed.token, c.unnamed.plan = 0, nil
+		}
+		delete(c.statements, string(name))
+		return true
+	case 'P':
+		o.plan = c.portalPlan(name)
+		if o.typ == 'C' {
+			if len(name) == 0 {
+				c.portal = nil
+			}
+			delete(c.portals, string(name))
+		}
+		return true
+	}
+	return false
+}
+
+func (c *Session) readExecute(o *op, body []byte) bool {
+	name, rest, ok := bytes.Cut(body, []byte{0})
+	if !ok || len(rest) != 4 {
+		return false
+	}
+	o.plan = c.portalPlan(name)
+	return true
+}
+
+// runSegment runs what was collected, up to a Sync ('S') or a Flush ('H').
+func (c *Session) runSegment(end byte) error {
+	w := c.work
+	if len(w.ops) == 0 && end == 'S' && !c.open && !w.relay.Pending() {
+		w.relay.Begin()
+		return c.replyReady()
+	}
+	snap := c.srv.cfg.Cluster.Snapshot()
+	if hasOwn(w.ops) {
+		return c.runMixed(end, snap)
+	}
+	c.parsing = c.parsing[:0]
+	role, shard, failAt := c.segmentPlace(w.ops, snap, end)
+	if failAt == 0 && !c.open && c.status != 'T' && !w.relay.Pending() {
+		return c.failLocally(w.ops[0].err, end)
+	}
+	for attempt := 0; ; attempt++ {
+		sc, err := c.connection(role, shard, snap, attempt)
+		if err != nil {
+			return c.failLocally(pgerr.From(err), end)
+		}
+		w.out = c.encodeSegment(w.out[:0], sc, w.ops, failAt)
+		w.out = c.endSegment(w.out, end)
+		if end == 'S' && !c.open {
+			c.allowRetry(role, attempt)
+		}
+		err = w.relay.Run(sc, w.out, w.answers)
+		if end == 'S' && !c.open && c.tryAgain(err, &role, attempt) {
+			w.relay.Begin()
+			w.plans, c.parsing = w.plans[:0], c.parsing[:0]
+			continue
+		}
+		if err != nil {
+			return c.relayFailed(err)
+		}
+		return c.segmentDone(end)
+	}
+}
+
+// endSegment appends the Sync or Flush.
+func (c *Session) endSegment(out []byte, end byte) []byte {
+	out = append(out, end, 0, 0, 0, 4)
+	if end == 'S' {
+		c.expect('S', backend.Forward, nil)
+	}
+	return out
+}
+
+// segmentDone goes on after a segment's answers.
+func (c *Session) segmentDone(end byte) error {
+	w := c.work
+	w.ops = w.ops[:0]
+	if w.relay.CopyIn {
+		c.open = true
+		c.startCopy(true)
+		return nil
+	}
+	if end == 'S' {
+		c.open = false
+		return c.finish(time.Now())
+	}
+	c.open = true
+	if c.failed {
+		c.phase = phaseSkipping
+	}
+	c.endActive()
+	return nil
+}
+
+// segmentPlace decides where the segment goes: by all its statements together, since they are one transaction. failAt is
+// the op that fails without a server, or -1.
+func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role catalog.Role, shard string, failAt int) {
+	w := c.work
+	w.parts = w.parts[:0]
+	failAt = -1
+	neki := c.vars.Neki()
+	for i := range ops {
+		o := &ops[i]
+		if o.err == nil && o.plan != nil && o.plan.Route.Kind != plan.RouteControl {
+			to, err := plan.Destination(o.plan, neki, snap)
+			switch {
+			case err != nil:
+				o.err = err
+			case shard == "":
+				shard = to
+			case to != "" && to != shard:
+				o.err = errSecondShard(shard, to)
+			}
+		}
+		if o.err == nil && o.typ == 'E' && o.plan != nil {
+			if _, err := plan.Access(o.plan, neki, c.txState()); err != nil {
+				o.err = err
+			}
+		}
+		if o.err != nil {
+			failAt = i
+			break
+		}
+		if o.plan != nil && (o.typ == 'P' || o.typ == 'B' || o.typ == 'E') {
+			w.parts = append(w.parts, plan.Part{Plan: o.plan})
+			c.note(o.plan)
+		}
+	}
+	return c.segmentRole(w.parts, end), shard, failAt
+}
+
+// failLocally answers with an error although no server was asked for anything in this segment.
+func (c *Session) failLocally(err *pgerr.Error, end byte) error {
+	w := c.work
+	c.failed = true
+	c.countError()
+	c.undoParses(w.ops)
+	w.ops = w.ops[:0]
+	if abortErr := c.abortTransaction(); abortErr != nil {
+		return c.relayFailed(abortErr)
+	}
+	w.reply = encodeError(w.reply[:0], err)
+	if end == 'S' {
+		return c.replyReady()
+	}
+	c.phase = phaseSkipping
+	return c.sendReply()
+}
+
+// undoParses forgets the named statements of Parse messages that were not run.
+func (c *Session) undoParses(ops []op) {
+	for i := range ops {
+		o := &ops[i]
+		if o.typ == 'P' && o.named != nil {
+			c.forget(o.named)
+		}
+	}
+}
+
+// forget removes a named statement: its Parse failed, so the name is free.
+func (c *Session) forget(s *preparedStatement) {
+	for name, have := range c.statements {
+		if have == s {
+			delete(c.statements, name)
+			return
+		}
+	}
+}
+
+// endSkipping takes the Sync that ends a failed segment.
+func (c *Session) endSkipping() error {
+	c.phase = phaseReady
+	w := c.work
+	if !c.open || c.lease == nil {
+		c.open = false
+		return c.replyReady()
+	}
+	w.relay.Begin()
+	w.plans = w.plans[:0]
+	c.expect('S', backend.Forward, nil)
+	w.out = append(w.out[:0], 'S', 0, 0, 0, 4)
+	if err := w.relay.Run(c.lease, w.out, w.answers); err != nil {
+		return c.relayFailed(err)
+	}
+	c.open = false
+	return c.finish(time.Now())
+}
+
+// expect adds an expected answer with the plan of the statement it is about.
+func (c *Session) expect(kind byte, act backend.Act, p *plan.Plan) {
+	w := c.work
+	i := w.relay.Expect(kind, act)
+	for len(w.plans) <= i {
+		w.plans = append(w.plans, nil)
+	}
+	w.plans[i] = p
+}
+
+// functionCall passes a FunctionCall on: what the function does is unknown, so it goes to the primary.
+func (c *Session) functionCall(m message) error {
+	w := c.work
+	c.begun = time.Now()
+	c.setState(stateActive, c.begun)
+	c.beginStatement()
+	if t := c.vars.Neki().Target; !t.Writes() {
+		return c.refuseQuery(pgerr.New(pgerr.ReadOnlySQLTransaction,
+			"cannot execute a function call in a read-only transaction").
+			WithDetail("The session's __neki.target is %s, and what the function does is not known.", t).
+			WithHint("Call the function in a SELECT."))
+	}
+	snap := c.srv.cfg.Cluster.Snapshot()
+	sc, err := c.connection(catalog.RolePrimary, "", snap, 0)
+	if err != nil {
+		return c.refuseQuery(pgerr.From(err))
+	}
+	c.expect('F', backend.Forward, nil)
+	c.pins |= plan.PinOpaque
+	if err := w.relay.Run(sc, m.raw, w.answers); err != nil {
+		return c.relayFailed(err)
+	}
+	return c.finish(time.Now())
+}

@@ -1,0 +1,263 @@
+package pooler
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	admin "neki/admin_sql"
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/backend"
+	"neki/settings"
+)
+
+// facts is a Server as the neki schema asks it. All answers come from memory.
+type facts struct{ *Server }
+
+// Facts gives the inputs of the neki schema that a gateway has.
+func (s *Server) Facts() interface {
+	admin.Sessions
+	admin.Pools
+	admin.Plans
+	admin.Statements
+	admin.ReplicaChoice
+	admin.Gateways
+	admin.Controls
+} {
+	return facts{s}
+}
+
+// Sessions lists the gateway's clients.
+func (f facts) Sessions(context.Context) ([]admin.SessionRow, error) {
+	var rows []admin.SessionRow
+	f.sessions.each(func(c *Session) { rows = append(rows, c.row()) })
+	return rows, nil
+}
+
+// row describes the session. It is called by other goroutines than the session's.
+func (c *Session) row() admin.SessionRow {
+	state := sessionState(c.state.Load())
+	since := time.Unix(0, c.since.Load())
+	r := admin.SessionRow{
+		Gateway: c.srv.cfg.ID, PID: int32(c.pid), User: c.user, Database: c.db.name, Application: c.app,
+		ClientAddr: clientHost(c.addr), State: state.String(), InTx: state == stateIdleInTx || state == stateIdleInFailedTx,
+		ConnectedAt: c.connected, StateChange: since, Settings: map[string]string{},
+	}
+	if state == stateActive {
+		r.QueryStart = since
+	}
+	if shard := c.leasedShard.Load(); shard != nil {
+		r.Shards = []string{*shard}
+	}
+	if p := c.lastPlan.Load(); p != nil {
+		r.Query = p.Query
+	}
+	c.mu.Lock()
+	public := c.public
+	if c.interrupt != nil {
+		r.WaitReason = "waits for a server connection"
+	}
+	c.mu.Unlock()
+	r.Pinned = public.pins.Reasons()
+	vars := public.vars
+	if vars == nil {
+		vars = c.defaults
+	}
+	for _, s := range settings.All() {
+		r.Settings[s.Name] = s.Format(vars.Neki())
+	}
+	return r
+}
+
+// publish shows what neki.sessions tells of the session, when it has changed.
+func (c *Session) publish() {
+	if c.public.vars == c.vars && c.public.pins == c.pins { // only this goroutine writes it
+		return
+	}
+	c.mu.Lock()
+	c.public = publicState{vars: c.vars, pins: c.pins}
+	c.mu.Unlock()
+}
+
+// clientHost takes the port off an address.
+func clientHost(addr string) string {
+	if i := strings.LastIndexByte(addr, ':'); i > 0 {
+		return strings.Trim(addr[:i], "[]")
+	}
+	return addr
+}
+
+// Pools lists the pools.
+func (f facts) Pools(context.Context) ([]admin.PoolRow, error) {
+	stats := f.pools.Stats()
+	rows := make([]admin.PoolRow, len(stats))
+	for i, p := range stats {
+		rows[i] = admin.PoolRow{
+			Node: p.Node, User: p.User, Database: p.Database, Capacity: int32(p.Capacity), Active: int32(p.Active),
+			Idle: int32(p.Idle), Waiting: int32(p.Waiting), MaxWait: p.MaxWait,
+		}
+	}
+	return rows, nil
+}
+
+// Reads counts the reads sent to an instance.
+func (f facts) Reads(node string) (int64, bool) {
+	return f.pools.Node(node).Reads.Load(), true
+}
+
+// Plans lists the plan cache.
+func (f facts) Plans(context.Context) ([]admin.PlanRow, error) {
+	plans := f.planner.Plans()
+	rows := make([]admin.PlanRow, len(plans))
+	for i, p := range plans {
+		rows[i] = admin.PlanRow{
+			Fingerprint: p.Fingerprint, Query: p.Query, Kind: p.Route.Kind.String(), Fanout: "single",
+			Tables: p.Tables, Hits: p.Hits(), Bytes: p.Bytes(),
+		}
+	}
+	return rows, nil
+}
+
+// Statements lists the statistics.
+func (f facts) Statements(context.Context) ([]admin.StatementRow, error) {
+	list := f.planner.Statistics().List()
+	rows := make([]admin.StatementRow, len(list))
+	for i, st := range list {
+		rows[i] = admin.StatementRow{
+			Fingerprint: st.Fingerprint, Query: st.Query, Calls: st.Calls, Errors: st.Errors, Rows: st.Rows,
+			ShardCalls: st.ShardCalls, P50: st.P50, P95: st.P95, P99: st.P99,
+		}
+	}
+	return rows, nil
+}
+
+// Judge judges every replica and rdonly instance of a shard under the default settings, each for reads of its own role.
+func (f facts) Judge(snap *catalog.Snapshot, shard string) []admin.Candidate {
+	var out []admin.Candidate
+	for _, role := range []catalog.Role{catalog.RoleReplica, catalog.RoleRdonly} {
+		req := backend.Request{Shard: shard, Role: role, Neki: settings.Default(), Lag: f.lag()}
+		for _, k := range f.picker.Candidates(snap, &req) {
+			if k.Role == role {
+				out = append(out, f.candidate(k))
+			}
+		}
+	}
+	return out
+}
+
+func (f facts) candidate(k backend.Candidate) admin.Candidate {
+	return admin.Candidate{
+		Node: k.Node, Tier: k.Tier, Reason: k.Reason, Sticky: k.Sticky, Local: k.Cell == f.cfg.Cell,
+		Outstanding: int32(k.Load),
+	}
+}
+
+// Choose tells how the session's next read from a replica would choose.
+func (f facts) Choose(_ context.Context, sess admin.Session, snap *catalog.Snapshot, shard string) ([]admin.Candidate, error) {
+	v, ok := sess.(*virtualSession)
+	if !ok {
+		return nil, pgerr.New(pgerr.InternalError, "not a session of this gateway")
+	}
+	c := (*Session)(v)
+	role := catalog.RoleReplica
+	if c.vars.Neki().Target == settings.TargetRdonly {
+		role = catalog.RoleRdonly
+	}
+	st := c.shardState(shard)
+	req := backend.Request{Shard: shard, Role: role, Neki: c.vars.Neki(), Lag: f.lag(), Sticky: st.sticky, Floor: st.floor}
+	candidates := f.picker.Candidates(snap, &req)
+	out := make([]admin.Candidate, len(candidates))
+	for i, k := range candidates {
+		out[i] = f.candidate(k)
+	}
+	return out, nil
+}
+
+// GatewayStatus tells of this gateway.
+func (f facts) GatewayStatus(id string) (admin.GatewayStatus, bool) {
+	if id != f.cfg.ID {
+		return admin.GatewayStatus{}, false
+	}
+	return admin.GatewayStatus{
+		Clients: int32(f.sessions.len()), TopologyRevision: f.cfg.Cluster.Snapshot().Revision,
+	}, true
+}
+
+// CancelQuery cancels what a session runs.
+func (f facts) CancelQuery(_ context.Context, pid int32) (bool, error) {
+	return f.Server.CancelQuery(uint32(pid)), nil
+}
+
+// KillSession ends a session.
+func (f facts) KillSession(_ context.Context, pid int32) (bool, error) {
+	return f.Server.KillSession(uint32(pid)), nil
+}
+
+// Reload reads roles and functions anew.
+func (f facts) Reload(ctx context.Context) error {
+	f.roles.invalidate()
+	f.dbs.invalidate()
+	if f.cfg.Reload != nil {
+		return f.cfg.Reload(ctx)
+	}
+	return nil
+}
+
+// Pause holds the clients of a shard, and returns when none has a transaction on it.
+func (f facts) Pause(ctx context.Context, shard string) error {
+	snap := f.cfg.Cluster.Snapshot()
+	nodes := map[string]bool{}
+	for _, n := range snap.NodesOf(shard) {
+		nodes[n.ID] = true
+		f.pools.Pause(n.ID, true)
+	}
+	tick := time.NewTicker(pausePoll)
+	defer tick.Stop()
+	for f.busy(maps.Clone(nodes)) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// pausePoll is how often a pause looks whether the last transaction has ended.
+const pausePoll = 10 * time.Millisecond
+
+// busy reports whether a connection to one of the nodes is leased.
+func (f facts) busy(nodes map[string]bool) bool {
+	for _, p := range f.pools.Stats() {
+		if nodes[p.Node] && p.Active > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Resume lets the clients of a shard go on.
+func (f facts) Resume(_ context.Context, shard string) error {
+	for _, n := range f.cfg.Cluster.Snapshot().NodesOf(shard) {
+		f.pools.Pause(n.ID, false)
+	}
+	return nil
+}
+
+// Drain takes this gateway out of service.
+func (f facts) Drain(_ context.Context, gateway string) error {
+	if gateway != f.cfg.ID {
+		return pgerr.New(pgerr.FeatureNotSupported, "gateway %q can only be drained through itself", gateway).
+			WithHint("Connect to that gateway: neki.gateways lists addresses.")
+	}
+	f.Server.Drain()
+	return nil
+}
+
+// FlushPlans forgets the cached plans.
+func (f facts) FlushPlans(context.Context) error {
+	f.planner.Flush()
+	return nil
+}

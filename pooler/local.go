@@ -1,0 +1,211 @@
+package pooler
+
+import (
+	"encoding/binary"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+	"neki/settings"
+	"neki/sqlparse"
+)
+
+// OIDs of the types that the session's own answers have.
+const (
+	oidText = 25
+	oidJSON = 114
+	oidXML  = 142
+)
+
+// column is a column of an answer of the session's own.
+type column struct {
+	name string
+	oid  uint32
+	size int16
+	mod  int32
+}
+
+// answer is what the session itself has to say to a statement: rows, if columns is not nil, and a tag.
+type answer struct {
+	columns []column
+	rows    [][]string
+	tag     string // "" = EmptyQueryResponse
+}
+
+// local answers a statement without a server. describe says whether a RowDescription belongs to the answer.
+func (c *Session) local(dst []byte, p *plan.Plan, snap *catalog.Snapshot, describe bool) ([]byte, error) {
+	a, err := c.localAnswer(p, snap)
+	if err != nil {
+		return dst, err
+	}
+	if describe && a.columns != nil {
+		dst = appendRowDescription(dst, a.columns, nil)
+	}
+	for _, row := range a.rows {
+		dst = appendTextRow(dst, row)
+	}
+	if a.tag == "" {
+		return append(dst, 'I', 0, 0, 0, 4), nil
+	}
+	return appendComplete(dst, a.tag), nil
+}
+
+// localColumns gives the columns of a local statement without running it.
+func localColumns(p *plan.Plan) []column {
+	switch {
+	case p.Kind == sqlparse.KindShow:
+		return []column{{name: p.Show, oid: oidText, size: -1, mod: -1}}
+	case p.Explain != nil:
+		oid := uint32(oidText)
+		switch p.Explain.Format {
+		case "json":
+			oid = oidJSON
+		case "xml":
+			oid = oidXML
+		}
+		return []column{{name: "QUERY PLAN", oid: oid, size: -1, mod: -1}}
+	}
+	return nil
+}
+
+func (c *Session) localAnswer(p *plan.Plan, snap *catalog.Snapshot) (answer, error) {
+	switch {
+	case p.Kind == sqlparse.KindEmpty:
+		return answer{}, nil
+	case p.Kind == sqlparse.KindShow:
+		value, err := c.vars.Neki().Get(p.Show)
+		return answer{columns: localColumns(p), rows: [][]string{{value}}, tag: "SHOW"}, err
+	case p.Set != nil:
+		return c.setOwn(p.Set)
+	case p.Explain != nil:
+		lines, err := c.explain(p.Explain, snap)
+		rows := make([][]string, len(lines))
+		for i, l := range lines {
+			rows[i] = []string{l}
+		}
+		return answer{columns: localColumns(p), rows: rows, tag: "EXPLAIN"}, err
+	}
+	return answer{}, pgerr.New(pgerr.NotImplemented, "not implemented: [113] %s of a statement that the gateway answers", p.Tag)
+}
+
+// setOwn runs SET and RESET of a __neki setting.
+func (c *Session) setOwn(s *sqlparse.SetStmt) (answer, error) {
+	tag := "SET"
+	if s.Default {
+		tag = "RESET"
+	}
+	neki := c.vars.Neki()
+	var err error
+	if s.Default {
+		neki, err = neki.ResetTo(s.Name, c.defaults.Neki())
+	} else {
+		neki, err = neki.Set(s.Name, s.Value)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	if c.status != 'I' || s.Local {
+		return answer{}, pgerr.New(pgerr.ActiveSQLTransaction, "%s cannot be changed inside a transaction", s.Name).
+			WithDetail("A transaction's reads stay on the instances that it began on.").
+			WithHint("SET it before BEGIN; SET LOCAL is not possible for this setting.")
+	}
+	c.vars = c.srv.interner.WithNeki(c.vars, neki)
+	return answer{tag: tag}, nil
+}
+
+// explain makes the rows of EXPLAIN (NEKI_PLAN).
+func (c *Session) explain(e *plan.Explain, snap *catalog.Snapshot) ([]string, error) {
+	x := plan.Explained{Target: c.vars.Neki().Target.String()}
+	inner := e.Inner
+	if !inner.Route.Backend() {
+		return plan.Render(e, x), nil
+	}
+	shard, refused := plan.Destination(inner, c.vars.Neki(), snap)
+	if refused != nil {
+		x.Refused = refused
+		return plan.Render(e, x), nil
+	}
+	x.Shard = shard
+	role, refused := plan.Access(inner, c.vars.Neki(), c.txState())
+	if refused != nil {
+		x.Refused = refused
+		return plan.Render(e, x), nil
+	}
+	x.Access = role.String()
+	req, err := c.request(role, shard)
+	if err != nil {
+		return nil, err
+	}
+	chosen := c.srv.picker.Pick(snap, &req)
+	candidates := c.srv.picker.Candidates(snap, &req)
+	for _, k := range candidates {
+		x.Instances = append(x.Instances, plan.Instance{
+			Node: k.Node, Role: k.Role.String(), Cell: k.Cell, Tier: k.Tier, Reason: k.Reason, Load: k.Load,
+			Chosen: chosen.Node != nil && chosen.Node.ID == k.Node,
+		})
+	}
+	if chosen.Node == nil && role != catalog.RolePrimary {
+		x.Refused = backend.NoReplicaError(snap.Shard(shard), &req, candidates)
+	}
+	return plan.Render(e, x), nil
+}
+
+// request makes the Picker's request for the session's next statement on a shard.
+func (c *Session) request(role catalog.Role, shard string) (backend.Request, error) {
+	st := c.shardState(shard)
+	req := backend.Request{Shard: shard, Role: role, Neki: c.vars.Neki(), Lag: c.srv.lag(), Sticky: st.sticky}
+	if role != catalog.RolePrimary && req.Neki.Consistency == settings.SessionConsistency {
+		if err := c.raiseFloor(st, time.Now().Add(req.Neki.Wait)); err != nil {
+			return req, err
+		}
+		req.Floor = st.floor
+	}
+	return req, nil
+}
+
+// appendRowDescription appends a RowDescription; formats are the client's result format codes.
+func appendRowDescription(dst []byte, columns []column, formats []int16) []byte {
+	start := len(dst)
+	dst = append(dst, 'T', 0, 0, 0, 0)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(columns)))
+	for i, k := range columns {
+		dst = append(append(dst, k.name...), 0)
+		dst = append(dst, 0, 0, 0, 0, 0, 0) // no table, no attribute
+		dst = binary.BigEndian.AppendUint32(dst, k.oid)
+		dst = binary.BigEndian.AppendUint16(dst, uint16(k.size))
+		dst = binary.BigEndian.AppendUint32(dst, uint32(k.mod))
+		dst = binary.BigEndian.AppendUint16(dst, uint16(formatOf(formats, i)))
+	}
+	return endMessage(dst, start)
+}
+
+// formatOf gives the format of column i: none given = text, one given = for all.
+func formatOf(formats []int16, i int) int16 {
+	switch {
+	case len(formats) == 1:
+		return formats[0]
+	case i < len(formats):
+		return formats[i]
+	}
+	return 0
+}
+
+// appendTextRow appends a DataRow of values whose text and binary form are the same.
+func appendTextRow(dst []byte, row []string) []byte {
+	start := len(dst)
+	dst = append(dst, 'D', 0, 0, 0, 0)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(row)))
+	for _, v := range row {
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(v)))
+		dst = append(dst, v...)
+	}
+	return endMessage(dst, start)
+}
+
+// endMessage writes the length of the message that begins at start.
+func endMessage(dst []byte, start int) []byte {
+	binary.BigEndian.PutUint32(dst[start+1:], uint32(len(dst)-start-1))
+	return dst
+}

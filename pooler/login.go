@@ -1,0 +1,391 @@
+package pooler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+	"neki/settings"
+)
+
+// loginLimit bounds a client's login, from its first byte to the first ReadyForQuery.
+const loginLimit = time.Minute
+
+// login makes a session of a new connection, or acts on its cancel request (then there is neither session nor error).
+// A client that can't be served has been told why.
+func (s *Server) login(ctx context.Context, nc net.Conn) (*Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, loginLimit)
+	defer cancel()
+	st, err := pgwire.Accept(ctx, nc, pgwire.StartupConfig{TLS: s.cfg.TLS})
+	if err != nil {
+		return nil, err
+	}
+	if st.Kind == pgwire.KindCancel {
+		s.handleCancel(st.Cancel)
+		return nil, nil
+	}
+	c, err := s.admit(ctx, st)
+	if err != nil {
+		_ = st.Refuse(ctx, err)
+		return nil, err
+	}
+	if err := c.greet(ctx, st); err != nil {
+		s.sessions.remove(c)
+		return nil, err
+	}
+	s.metrics.logins.Inc()
+	return c, nil
+}
+
+// admit authenticates the client and makes its session.
+func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error) {
+	if s.Draining() {
+		return nil, errShutdown
+	}
+	if err := checkStartup(st); err != nil {
+		return nil, err
+	}
+	r, err := s.roles.lookup(ctx, st.User, st.Database)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.authenticate(ctx, st, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRole(r, st.Database); err != nil {
+		return nil, err
+	}
+	c := &Session{
+		srv: s, user: st.User, role: r, keys: backend.Login{Keys: keys}, protocol: st.ProtocolVersion, status: 'I',
+		connected: time.Now(), addr: st.Raw.RemoteAddr().String(), tls: st.TLS,
+	}
+	if c.defaults, err = s.startupVars(st); err != nil {
+		return nil, err
+	}
+	c.vars = c.defaults
+	c.app, _ = c.vars.GUC("application_name")
+	if n := r.connLimit; n >= 0 && !r.super && s.sessionsOf(st.User) >= n {
+		return nil, pgerr.Fatal(pgerr.TooManyConnections, "too many connections for role \"%s\"", st.User)
+	}
+	if !s.sessions.add(c, s.keys) {
+		return nil, pgerr.Fatal(pgerr.TooManyConnections, "sorry, too many clients already").
+			WithDetail("The gateway takes %d.", s.cfg.MaxClients)
+	}
+	c.db = s.dbs.get(st.Database)
+	c.begun = c.connected
+	c.setState(stateIdle, c.connected)
+	if err := c.firstGreeting(); err != nil {
+		s.sessions.remove(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+func checkStartup(st *pgwire.Startup) error {
+	if v, ok := st.Param("replication"); ok && !isOff(v) {
+		return pgerr.Fatal(pgerr.FeatureNotSupported, "replication connections are not supported through the gateway").
+			WithHint("Connect to the instance itself; neki.nodes lists hosts and ports.")
+	}
+	if len(st.User) >= nameLimit {
+		return pgerr.Fatal(pgerr.InvalidAuthorizationSpec, "role \"%s\" does not exist", st.User)
+	}
+	return nil
+}
+
+// nameLimit is Postgres's NAMEDATALEN: a longer role can't exist.
+const nameLimit = 64
+
+func isOff(v string) bool {
+	switch strings.ToLower(v) {
+	case "", "off", "false", "no", "0", "f", "n":
+		return true
+	}
+	return false
+}
+
+// authenticate proves the client by the first rule that fits it.
+func (s *Server) authenticate(ctx context.Context, st *pgwire.Startup, r *role) (*pgwire.Keys, error) {
+	rule := s.rule(st)
+	secret := ""
+	if r.exists {
+		secret = r.verifier
+	}
+	switch rule {
+	case "trust":
+		if !r.exists {
+			return nil, pgerr.Fatal(pgerr.InvalidAuthorizationSpec, "role \"%s\" does not exist", st.User)
+		}
+		return nil, nil
+	case "scram-sha-256":
+		return s.auth.Authenticate(ctx, st, pgwire.MethodSCRAM, secret)
+	case "md5":
+		return s.auth.Authenticate(ctx, st, pgwire.MethodMD5, secret)
+	case "password":
+		return s.auth.Authenticate(ctx, st, pgwire.MethodPassword, secret)
+	}
+	return nil, pgerr.Fatal(pgerr.InvalidAuthorizationSpec,
+		"no rule of the gateway's auth.rules lets user \"%s\" connect to database \"%s\" from %s",
+		st.User, st.Database, st.Raw.RemoteAddr())
+}
+
+// rule gives the method of the first rule that fits, "reject" when none does.
+func (s *Server) rule(st *pgwire.Startup) string {
+	if len(s.cfg.Auth) == 0 {
+		return "scram-sha-256"
+	}
+	host, _, err := net.SplitHostPort(st.Raw.RemoteAddr().String())
+	ip := net.ParseIP(host)
+	local := err != nil
+	for _, r := range s.cfg.Auth {
+		if typeFits(r.Type, local, st.TLS) && listed(r.Database, st.Database) && listed(r.User, st.User) &&
+			(local || addressFits(r.Address, ip)) {
+			return r.Method
+		}
+	}
+	return "reject"
+}
+
+func typeFits(typ string, local, tls bool) bool {
+	switch typ {
+	case "local":
+		return local
+	case "hostssl":
+		return !local && tls
+	case "hostnossl":
+		return !local && !tls
+	}
+	return !local
+}
+
+func listed(names, name string) bool {
+	for _, n := range strings.Split(names, ",") {
+		if n = strings.TrimSpace(n); n == "all" || n == "" || n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func addressFits(address string, ip net.IP) bool {
+	if address == "" || address == "all" {
+		return true
+	}
+	_, network, err := net.ParseCIDR(address)
+	return err == nil && network.Contains(ip)
+}
+
+// checkRole makes the checks that Postgres makes after authentication.
+func checkRole(r *role, database string) error {
+	switch {
+	case !r.canLogin:
+		return pgerr.Fatal(pgerr.InvalidAuthorizationSpec, "role \"%s\" is not permitted to log in", r.name)
+	case r.until != nil && r.until.Before(time.Now()):
+		return pgerr.Fatal(pgerr.InvalidPassword, "password authentication failed for user \"%s\"", r.name)
+	case !r.database:
+		return pgerr.Fatal(pgerr.InvalidCatalogName, "database \"%s\" does not exist", database)
+	}
+	return nil
+}
+
+func (s *Server) sessionsOf(user string) int {
+	n := 0
+	s.sessions.each(func(c *Session) {
+		if c.user == user {
+			n++
+		}
+	})
+	return n
+}
+
+// startupVars makes the session's defaults of the startup packet's parameters.
+func (s *Server) startupVars(st *pgwire.Startup) (*settings.Vars, error) {
+	v := s.interner.Empty()
+	for _, p := range st.Params {
+		switch p.Name {
+		case "user", "database", "replication":
+			continue
+		case "options":
+			pairs, err := settings.ParseOptions(p.Value)
+			if err != nil {
+				return nil, fatalOf(err)
+			}
+			for _, o := range pairs {
+				if v, err = s.startupVar(v, o.Name, o.Value); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		var err error
+		if v, err = s.startupVar(v, p.Name, p.Value); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+func (s *Server) startupVar(v *settings.Vars, name, value string) (*settings.Vars, error) {
+	if err := plan.CheckParameter(name, value); err != nil {
+		return nil, fatalOf(err)
+	}
+	v, err := s.interner.Set(v, name, value)
+	if err != nil {
+		return nil, fatalOf(err)
+	}
+	return v, nil
+}
+
+func fatalOf(err error) *pgerr.Error { return pgerr.From(err).WithSeverity(pgerr.SeverityFatal) }
+
+// firstGreeting learns what the client is told of its settings, and has a server check them: by leasing a connection
+// of the client's role and applying them. While no instance can be reached, what the pool's last login said must do, so
+// that operators get in.
+func (c *Session) firstGreeting() error {
+	c.lend()
+	defer c.Park()
+	snap := c.srv.cfg.Cluster.Snapshot()
+	plain := c.plainStartup()
+	if plain {
+		if c.shown = c.knownGreeting(snap); c.shown != nil {
+			return nil
+		}
+		c.vars = c.srv.interner.Empty() // nothing to check: ask what the role's defaults are, for others too
+	}
+	sc, err := c.greetingConnection(snap)
+	c.vars = c.defaults
+	if err != nil {
+		if !unreachable(err) && pgerr.Code(err) != pgerr.NoServingPrimary && pgerr.Code(err) != pgerr.NoEligibleReplica {
+			return fatalOf(err)
+		}
+		if c.shown = c.srv.anyGreeting(snap, c.user, c.db.name); c.shown == nil {
+			return fatalOf(err)
+		}
+		return nil
+	}
+	c.shown = sc.Params()
+	if plain {
+		sc.NoteGreeting()
+		c.shown = c.withAppName(c.shown)
+	}
+	c.endActive()
+	c.release()
+	return nil
+}
+
+// greetingConnection leases a connection of the kind that the session will use.
+func (c *Session) greetingConnection(snap *catalog.Snapshot) (*backend.ServerConn, error) {
+	role := catalog.RolePrimary
+	switch c.vars.Neki().Target {
+	case settings.TargetReplica:
+		role = catalog.RoleReplica
+	case settings.TargetRdonly:
+		role = catalog.RoleRdonly
+	}
+	sc, err := c.connection(role, "", snap, 0)
+	if err != nil && role != catalog.RolePrimary && pgerr.Code(err) == pgerr.NoEligibleReplica {
+		// The statement that needs a replica will say what is wrong; the login need not fail.
+		return c.connection(catalog.RolePrimary, "", snap, 0)
+	}
+	return sc, err
+}
+
+// plainStartup reports whether the client's settings need no check by a server: nothing but a plain application_name
+// differs from the defaults.
+func (c *Session) plainStartup() bool {
+	if c.vars.Len() > 1 || c.vars.Neki().Target != settings.TargetPrimary {
+		return false
+	}
+	app, ok := c.vars.GUC("application_name")
+	return isPlain(app) && (ok || c.vars.Len() == 0)
+}
+
+// knownGreeting gives what another login of the role was just told, nil when there was none.
+func (c *Session) knownGreeting(snap *catalog.Snapshot) *backend.ParamSet {
+	shard := snap.Shard(homeShard(snap))
+	if shard == nil {
+		return nil
+	}
+	node := snap.Node(shard.Primary)
+	if node == nil {
+		return nil
+	}
+	known := c.srv.pools.Pool(node, c.user, c.db.name).FreshGreeting(greetingFresh)
+	if known == nil {
+		return nil
+	}
+	return c.withAppName(known)
+}
+
+func (c *Session) withAppName(s *backend.ParamSet) *backend.ParamSet {
+	if app, ok := c.vars.GUC("application_name"); ok {
+		return c.srv.pools.WithParameter(s, "application_name", app)
+	}
+	return s
+}
+
+// greetingFresh is how long what a login was told holds for others.
+const greetingFresh = time.Second
+
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return len(s) < nameLimit
+}
+
+// anyGreeting gives what any instance of the cluster has told the role's last login.
+func (s *Server) anyGreeting(snap *catalog.Snapshot, user, database string) *backend.ParamSet {
+	for i := range snap.Nodes {
+		if g := s.pools.Pool(&snap.Nodes[i], user, database).Greeting(); g != nil {
+			return g
+		}
+	}
+	return nil
+}
+
+// greet tells the client that it is in.
+func (c *Session) greet(ctx context.Context, st *pgwire.Startup) error {
+	b := []byte{'R', 0, 0, 0, 8, 0, 0, 0, 0}
+	for _, p := range c.shown.Pairs() {
+		b = appendParameter(b, p)
+	}
+	key := c.srv.keys.AppendKey(nil, c.slot, c.generation, c.protocol)
+	b = append(b, 'K')
+	b = appendUint32(b, uint32(8+len(key)))
+	b = appendUint32(b, c.pid)
+	b = append(b, key...)
+	b = appendReady(b, 'I')
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = st.Conn.SetDeadline(deadline)
+	}
+	if _, err := st.Conn.Write(b); err != nil {
+		return err
+	}
+	_ = st.Conn.SetDeadline(time.Time{})
+	c.conn = pgwire.NewConn(st.Conn)
+	c.mu.Lock()
+	killed := c.cause != nil
+	c.mu.Unlock()
+	if killed {
+		return errors.New("ended while logging in")
+	}
+	return nil
+}
+
+func appendUint32(b []byte, v uint32) []byte {
+	return append(b, byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+}
+
+// String names the session in logs.
+func (c *Session) String() string { return fmt.Sprintf("session %d of %s", c.pid, c.user) }

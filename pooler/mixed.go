@@ -1,0 +1,414 @@
+package pooler
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+
+	admin "neki/admin_sql"
+	"neki/catalog"
+	"neki/internal/datum"
+	"neki/internal/pgerr"
+	"neki/pooler/plan"
+)
+
+// ownPortal is a portal over a statement that the gateway answers. Its rows are made at the first Execute and handed out
+// as row limits ask for them.
+type ownPortal struct {
+	plan     *plan.Plan
+	prepared admin.Prepared // of a statement over the neki schema
+	params   []datum.Datum
+	formats  formats
+	ran      bool
+	rows     [][]byte
+	given    int
+	tag      string
+}
+
+// isOwn reports whether the gateway itself answers the message, given its statement.
+func (o *op) isOwn() bool {
+	return o.typ == 'C' && o.statement ||
+		o.plan != nil && (o.plan.Route.Kind == plan.RouteLocal || o.plan.Route.Kind == plan.RouteVirtual)
+}
+
+func hasOwn(ops []op) bool {
+	servers := false
+	own := false
+	for i := range ops {
+		switch {
+		case ops[i].typ == 'C' && ops[i].statement:
+		case ops[i].isOwn():
+			own = true
+		case ops[i].err == nil:
+			servers = true
+		}
+	}
+	return own || !servers
+}
+
+// runMixed runs a segment in which the gateway has something to answer itself: message by message, those for a server
+// in groups between.
+func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
+	w := c.work
+	ops := append([]op(nil), w.ops...)
+	w.reply = w.reply[:0]
+	for i := 0; i < len(ops); {
+		stop := i + 1
+		var err error
+		if ops[i].err == nil && !ops[i].isOwn() {
+			for stop < len(ops) && ops[stop].err == nil && !ops[stop].isOwn() {
+				stop++
+			}
+			err = c.runOps(ops[i:stop], snap)
+		} else {
+			err = c.runOwnOp(&ops[i])
+		}
+		if err != nil {
+			return err
+		}
+		if c.failed {
+			break
+		}
+		i = stop
+	}
+	w.ops = w.ops[:0]
+	if err := c.sendReply(); err != nil {
+		return err
+	}
+	switch {
+	case end == 'S':
+		return c.endSkipping()
+	case c.failed:
+		c.phase = phaseSkipping
+	}
+	return nil
+}
+
+// runOps sends neighbouring messages to a server and waits for their answers.
+func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
+	if err := c.sendReply(); err != nil {
+		return err
+	}
+	w := c.work
+	role, shard, failAt := c.segmentPlace(ops, snap, 'H')
+	sc, err := c.connection(role, shard, snap, 0)
+	if err != nil {
+		return c.failOwn(pgerr.From(err))
+	}
+	w.relay.Begin()
+	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
+	w.out = c.encodeSegment(w.out[:0], sc, ops, failAt)
+	w.out = c.endSegment(w.out, 'H')
+	c.open = true
+	if err := w.relay.Run(sc, w.out, w.answers); err != nil {
+		return c.relayFailed(err)
+	}
+	if w.relay.CopyIn {
+		return c.refuseMixedCopy(sc)
+	}
+	return nil
+}
+
+// failOwn answers a message with an error; the rest of the segment is skipped, and what a server did of it is undone.
+func (c *Session) failOwn(err *pgerr.Error) error {
+	c.failed = true
+	c.countError()
+	w := c.work
+	w.reply = encodeError(w.reply, err)
+	if sendErr := c.sendReply(); sendErr != nil {
+		return sendErr
+	}
+	if c.open && c.lease != nil { // a failing Bind aborts the implicit transaction or the block
+		w.relay.Begin()
+		w.plans = w.plans[:0]
+		w.out = c.encodeFailure(w.out[:0], &op{err: err})
+		w.relay.Replacement = nil // the client has its error
+		w.out = c.endSegment(w.out, 'H')
+		if err := w.relay.Run(c.lease, w.out, w.answers); err != nil {
+			return c.relayFailed(err)
+		}
+		return nil
+	}
+	if err := c.abortTransaction(); err != nil {
+		return c.relayFailed(err)
+	}
+	return nil
+}
+
+// runOwnOp answers one message.
+func (c *Session) runOwnOp(o *op) error {
+	w := c.work
+	if o.err != nil {
+		return c.failOwn(o.err)
+	}
+	if c.status == 'E' && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
+		return c.failOwn(errFailedTx)
+	}
+	body := w.in[o.at+5 : o.end]
+	var err error
+	switch {
+	case o.typ == 'P':
+		w.reply = append(w.reply, '1', 0, 0, 0, 4)
+	case o.typ == 'B':
+		err = c.bindOwn(o, body)
+	case o.typ == 'D' && o.statement:
+		err = c.describeOwn(o)
+	case o.typ == 'D':
+		err = c.describeOwnPortal(body)
+	case o.typ == 'E':
+		err = c.executeOwn(body)
+	case o.typ == 'C':
+		if !o.statement {
+			delete(c.ownPortals, string(body[1:len(body)-1]))
+		}
+		w.reply = append(w.reply, '3', 0, 0, 0, 4)
+	}
+	if err != nil {
+		if o.typ == 'P' && o.named != nil {
+			c.forget(o.named)
+		}
+		return c.failOwn(pgerr.From(err))
+	}
+	return nil
+}
+
+// paramTypes gives the parameter types that the statement's Parse named.
+func (c *Session) paramTypes(o *op) []uint32 {
+	parse := c.unnamed.parse
+	if o.named != nil {
+		parse = o.named.shared.Parse()
+	}
+	_, rest, _ := bytes.Cut(parse[5:], []byte{0})
+	_, types, _ := bytes.Cut(rest, []byte{0})
+	n := int(binary.BigEndian.Uint16(types))
+	oids := make([]uint32, n)
+	for i := range oids {
+		oids[i] = binary.BigEndian.Uint32(types[2+4*i:])
+	}
+	return oids
+}
+
+func (c *Session) describeOwn(o *op) error {
+	w := c.work
+	var columns []column
+	var params []uint32
+	if o.plan.Route.Kind == plan.RouteVirtual {
+		prepared, err := c.prepareVirtual(o.plan, c.paramTypes(o))
+		if err != nil {
+			return err
+		}
+		params = prepared.ParamTypes()
+		if prepared.Columns() != nil {
+			columns = virtualColumns(prepared.Columns())
+		}
+	} else {
+		columns = localColumns(o.plan)
+	}
+	start := len(w.reply)
+	w.reply = append(w.reply, 't', 0, 0, 0, 0)
+	w.reply = binary.BigEndian.AppendUint16(w.reply, uint16(len(params)))
+	for _, oid := range params {
+		w.reply = binary.BigEndian.AppendUint32(w.reply, oid)
+	}
+	w.reply = endMessage(w.reply, start)
+	w.reply = appendDescription(w.reply, columns, nil)
+	return nil
+}
+
+// appendDescription appends a RowDescription, or NoData.
+func appendDescription(dst []byte, columns []column, f formats) []byte {
+	if columns == nil {
+		return append(dst, 'n', 0, 0, 0, 4)
+	}
+	return appendRowDescription(dst, columns, f)
+}
+
+func (c *Session) bindOwn(o *op, body []byte) error {
+	portal, rest, _ := bytes.Cut(body, []byte{0})
+	_, rest, _ = bytes.Cut(rest, []byte{0})
+	p := &ownPortal{plan: o.plan}
+	b := bindReader{rest: rest}
+	paramFormats := b.formats()
+	values := b.values()
+	p.formats = b.formats()
+	if b.bad || len(b.rest) > 0 {
+		return pgerr.New(pgerr.ProtocolViolation, "invalid message format")
+	}
+	if o.plan.Route.Kind == plan.RouteVirtual {
+		prepared, err := c.prepareVirtual(o.plan, c.paramTypes(o))
+		if err != nil {
+			return err
+		}
+		if p.params, err = c.boundValues(prepared, paramFormats, values); err != nil {
+			return err
+		}
+		p.prepared = prepared
+	} else if len(values) > 0 {
+		return pgerr.New(pgerr.ProtocolViolation,
+			"bind message supplies %d parameters, but prepared statement requires 0", len(values))
+	}
+	if c.ownPortals == nil {
+		c.ownPortals = make(map[string]*ownPortal)
+	}
+	c.ownPortals[string(portal)] = p
+	c.work.reply = append(c.work.reply, '2', 0, 0, 0, 4)
+	return nil
+}
+
+func (c *Session) boundValues(prepared admin.Prepared, f formats, values [][]byte) ([]datum.Datum, error) {
+	types := prepared.ParamTypes()
+	if len(values) != len(types) {
+		return nil, pgerr.New(pgerr.ProtocolViolation,
+			"bind message supplies %d parameters, but prepared statement requires %d", len(values), len(types))
+	}
+	session := &datum.Session{Zone: time.UTC, Now: time.Now()}
+	out := make([]datum.Datum, len(values))
+	for i, v := range values {
+		if v == nil {
+			continue
+		}
+		var err error
+		if formatOf(f, i) == 1 {
+			out[i], err = datum.ParseBinary(types[i], v)
+		} else {
+			out[i], err = datum.ParseText(types[i], string(v), session)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// bindReader reads the rest of a Bind message.
+type bindReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (b *bindReader) uint16() int {
+	if len(b.rest) < 2 {
+		b.bad, b.rest = true, nil
+		return 0
+	}
+	v := binary.BigEndian.Uint16(b.rest)
+	b.rest = b.rest[2:]
+	return int(v)
+}
+
+func (b *bindReader) formats() formats {
+	n := b.uint16()
+	if len(b.rest) < 2*n {
+		b.bad = true
+		return nil
+	}
+	f := make(formats, n)
+	for i := range f {
+		f[i] = int16(b.uint16())
+	}
+	return f
+}
+
+func (b *bindReader) values() [][]byte {
+	n := b.uint16()
+	if len(b.rest) < 4*n {
+		b.bad = true
+		return nil
+	}
+	values := make([][]byte, n)
+	for i := range values {
+		if len(b.rest) < 4 {
+			b.bad = true
+			return nil
+		}
+		size := int32(binary.BigEndian.Uint32(b.rest))
+		b.rest = b.rest[4:]
+		if size == -1 {
+			continue
+		}
+		if size < 0 || int(size) > len(b.rest) {
+			b.bad = true
+			return nil
+		}
+		values[i] = append([]byte{}, b.rest[:size]...)
+		b.rest = b.rest[size:]
+	}
+	return values
+}
+
+func (c *Session) ownPortal(name []byte) (*ownPortal, error) {
+	if p := c.ownPortals[string(name)]; p != nil {
+		return p, nil
+	}
+	return nil, pgerr.New(pgerr.InvalidCursorName, "portal \"%s\" does not exist", name)
+}
+
+func (c *Session) describeOwnPortal(body []byte) error {
+	p, err := c.ownPortal(body[1 : len(body)-1])
+	if err != nil {
+		return err
+	}
+	var columns []column
+	if p.prepared != nil {
+		if p.prepared.Columns() != nil {
+			columns = virtualColumns(p.prepared.Columns())
+		}
+	} else {
+		columns = localColumns(p.plan)
+	}
+	c.work.reply = appendDescription(c.work.reply, columns, p.formats)
+	return nil
+}
+
+// executeOwn runs a portal, up to the row limit of the message.
+func (c *Session) executeOwn(body []byte) error {
+	name, rest, _ := bytes.Cut(body, []byte{0})
+	limit := int(int32(binary.BigEndian.Uint32(rest)))
+	p, err := c.ownPortal(name)
+	if err != nil {
+		return err
+	}
+	c.note(p.plan)
+	w := c.work
+	if !p.ran {
+		p.ran = true
+		if p.prepared != nil {
+			p.rows, p.tag, err = c.runVirtual(nil, p.prepared, p.params, p.formats)
+		} else {
+			err = c.runLocalPortal(p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	left := len(p.rows) - p.given
+	n := left
+	if limit > 0 && limit < left {
+		n = limit
+	}
+	for _, row := range p.rows[p.given : p.given+n] {
+		w.reply = append(w.reply, row...)
+	}
+	p.given += n
+	switch {
+	case n < left:
+		w.reply = append(w.reply, 's', 0, 0, 0, 4)
+	case p.tag == "":
+		w.reply = append(w.reply, 'I', 0, 0, 0, 4)
+	default:
+		w.reply = appendComplete(w.reply, p.tag)
+	}
+	return nil
+}
+
+func (c *Session) runLocalPortal(p *ownPortal) error {
+	a, err := c.localAnswer(p.plan, c.srv.cfg.Cluster.Snapshot())
+	if err != nil {
+		return err
+	}
+	for _, row := range a.rows {
+		p.rows = append(p.rows, appendTextRow(nil, row))
+	}
+	p.tag = a.tag
+	return nil
+}

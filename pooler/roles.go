@@ -1,0 +1,122 @@
+package pooler
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	admin "neki/admin_sql"
+	"neki/internal/pgerr"
+)
+
+// role is what the gateway knows of a Postgres role. It is immutable.
+type role struct {
+	name      string
+	exists    bool
+	verifier  string
+	super     bool
+	canLogin  bool
+	connLimit int        // -1: none
+	until     *time.Time // VALID UNTIL
+	viewer    bool       // member of neki_viewer
+	operator  bool       // member of neki_operator
+
+	database bool // the database asked for exists and takes connections
+	fetched  time.Time
+	epoch    uint64
+}
+
+// memberOf reports membership of one of neki's roles.
+func (r *role) memberOf(name string) bool {
+	switch name {
+	case admin.ViewerRole:
+		return r.viewer
+	case admin.OperatorRole:
+		return r.operator
+	}
+	return name == r.name
+}
+
+// roles looks roles up, and remembers them for a moment; while no instance answers, for as long as that lasts. It is
+// safe for concurrent use.
+type roles struct {
+	control *control
+	epoch   atomic.Uint64
+
+	mu    sync.Mutex
+	known map[roleKey]*role
+}
+
+type roleKey struct{ user, database string }
+
+func newRoles(c *control) *roles { return &roles{control: c, known: make(map[roleKey]*role)} }
+
+const (
+	roleFreshFor = time.Second // a role changed elsewhere is noticed by new logins after this
+	maxRoles     = 20_000      // known at once
+)
+
+const roleQuery = `SELECT a.rolpassword, a.rolsuper, a.rolcanlogin, a.rolconnlimit, CASE WHEN pg_catalog.isfinite(a.rolvaliduntil) THEN a.rolvaliduntil END,
+ coalesce(pg_catalog.pg_has_role(a.oid, pg_catalog.to_regrole('neki_viewer'), 'MEMBER'), false),
+ coalesce(pg_catalog.pg_has_role(a.oid, pg_catalog.to_regrole('neki_operator'), 'MEMBER'), false)
+ FROM pg_catalog.pg_authid a WHERE a.rolname = $1`
+
+const databaseQuery = `SELECT true FROM pg_catalog.pg_database WHERE datname = $1 AND datallowconn`
+
+// invalidate makes the next look-up of every role ask an instance.
+func (r *roles) invalidate() { r.epoch.Add(1) }
+
+// lookup gives the role as of now, or as last known when no instance answers.
+func (r *roles) lookup(ctx context.Context, user, database string) (*role, error) {
+	key := roleKey{user, database}
+	epoch := r.epoch.Load()
+	r.mu.Lock()
+	known := r.known[key]
+	r.mu.Unlock()
+	if known != nil && known.epoch == epoch && time.Since(known.fetched) < roleFreshFor {
+		return known, nil
+	}
+	fresh, err := r.fetch(ctx, user, database)
+	if err != nil {
+		if known != nil {
+			return known, nil
+		}
+		return nil, pgerr.New(pgerr.CannotConnectNow, "no instance answers, so role %q can't be looked up", user).
+			WithDetail("%v.", err).WithHint("neki.nodes shows the state of the cluster to sessions that are connected.")
+	}
+	fresh.epoch = epoch
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= maxRoles {
+		clear(r.known)
+	}
+	r.known[key] = fresh
+	return fresh, nil
+}
+
+func (r *roles) fetch(ctx context.Context, user, database string) (*role, error) {
+	found := &role{name: user, connLimit: -1, fetched: time.Now()}
+	err := r.control.query(ctx, "", roleQuery, []any{user}, func(rows pgx.Rows) error {
+		var verifier *string
+		found.exists = true
+		if err := rows.Scan(&verifier, &found.super, &found.canLogin, &found.connLimit, &found.until,
+			&found.viewer, &found.operator); err != nil {
+			return err
+		}
+		if verifier != nil {
+			found.verifier = *verifier
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = r.control.query(ctx, "", databaseQuery, []any{database}, func(rows pgx.Rows) error {
+		found.database = true
+		return nil
+	})
+	return found, err
+}

@@ -1,0 +1,431 @@
+package pooler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+	"neki/settings"
+)
+
+// shardState is what a session remembers of a shard, for consistency and affinity.
+type shardState struct {
+	uid     string
+	sticky  string      // the replica used last
+	floor   catalog.LSN // a replica must have replayed this, under consistency session
+	term    int64       // of the floor
+	touched bool        // the primary was used since the floor was taken
+}
+
+// shardState gives the session's record of a shard.
+func (c *Session) shardState(uid string) *shardState {
+	for i := range c.shards {
+		if c.shards[i].uid == uid {
+			return &c.shards[i]
+		}
+	}
+	c.shards = append(c.shards, shardState{uid: uid})
+	return &c.shards[len(c.shards)-1]
+}
+
+// txState is what the session's transaction means for the choice of an instance.
+func (c *Session) txState() plan.TxState {
+	switch {
+	case c.status == 'T' || c.status == 'E':
+		return c.tx.state
+	case c.open && c.place.role == catalog.RolePrimary:
+		return plan.TxReadWrite
+	case c.home != nil && c.homed.role == catalog.RolePrimary:
+		return plan.TxPinned
+	}
+	return plan.TxNone
+}
+
+// segmentRole says where the statements of a segment go together. Whether they may run is decided when each is executed.
+func (c *Session) segmentRole(parts []plan.Part, end byte) catalog.Role {
+	switch c.vars.Neki().Target {
+	case settings.TargetReplica:
+		return catalog.RoleReplica
+	case settings.TargetRdonly:
+		return catalog.RoleRdonly
+	case settings.TargetAuto:
+		if end != 'S' && c.txState() != plan.TxReadOnly {
+			return catalog.RolePrimary // what follows may write
+		}
+		role, err := plan.AccessAll(parts, c.vars.Neki(), c.txState())
+		if err == nil && len(parts) > 0 {
+			return role
+		}
+	}
+	return catalog.RolePrimary
+}
+
+// connection gives the connection for a statement: the one that the transaction or a pin holds, or one leased for it.
+// Its settings are the session's when it returns.
+func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snapshot, attempt int) (*backend.ServerConn, error) {
+	if c.lease == nil {
+		if err := c.acquire(role, shard, snap, attempt); err != nil {
+			return nil, err
+		}
+	} else if shard != "" && c.place.shard != shard {
+		return nil, errSecondShard(c.place.shard, shard)
+	}
+	if c.status != 'E' && c.lease.Vars() != c.vars {
+		if err := c.lease.Apply(c.vars, c.work.answers); err != nil {
+			c.dropLease()
+			return nil, err
+		}
+	}
+	c.beginActive()
+	if c.place.role == catalog.RolePrimary {
+		c.shardState(c.place.shard).touched = true
+	}
+	return c.lease, nil
+}
+
+// acquire leases a connection to an instance of the role.
+func (c *Session) acquire(role catalog.Role, shard string, snap *catalog.Snapshot, attempt int) error {
+	if shard == "" {
+		shard = homeShard(snap)
+	}
+	if c.home != nil && c.homed.role == role && c.homed.shard == shard {
+		c.lease, c.place = c.home, c.homed
+		return nil
+	}
+	if role == catalog.RolePrimary {
+		return c.acquirePrimary(shard)
+	}
+	return c.acquireReplica(role, shard, attempt)
+}
+
+// homeShard gives the shard of statements that name no relation.
+func homeShard(snap *catalog.Snapshot) string {
+	if s := snap.Authoritative(); s != nil {
+		return s.UID
+	}
+	return ""
+}
+
+// retryPause is how long a statement rests before the primary is tried again.
+const retryPause = 50 * time.Millisecond
+
+// acquirePrimary leases a connection to the shard's primary, waiting up to buffer-window for one that serves.
+func (c *Session) acquirePrimary(shard string) error {
+	deadline := c.begun.Add(c.srv.params.Load().BufferWindow)
+	for {
+		cluster := c.srv.cfg.Cluster
+		changed := cluster.Changed()
+		snap := cluster.Snapshot()
+		node := c.srv.picker.Pick(snap, &backend.Request{Shard: shard, Role: catalog.RolePrimary}).Node
+		err := errNoPrimary
+		if node != nil {
+			var sc *backend.ServerConn
+			if sc, err = c.leaseFrom(node); err == nil {
+				c.took(sc, place{shard: shard, node: node, role: catalog.RolePrimary})
+				return nil
+			}
+		}
+		if !unreachable(err) {
+			return err
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return noServingPrimary(shard, err)
+		}
+		if err := c.pause(changed, min(left, retryPause)); err != nil {
+			return err
+		}
+	}
+}
+
+var errNoPrimary = errors.New("the shard has no primary")
+
+func noServingPrimary(shard string, cause error) error {
+	return pgerr.New(pgerr.NoServingPrimary, "no serving primary for shard %q", shard).
+		WithDetail("%v.", cause).
+		WithHint("neki.nodes and neki.shards show the state of the cluster; the statement was not run.")
+}
+
+// unreachable reports whether err says that the instance was not there to answer, as opposed to refusing the login.
+func unreachable(err error) bool {
+	if errors.Is(err, errNoPrimary) {
+		return true
+	}
+	var ce *backend.ConnectError
+	if !errors.As(err, &ce) {
+		return false
+	}
+	switch pgerr.Code(ce.Err) {
+	case "", pgerr.CannotConnectNow, pgerr.AdminShutdown, pgerr.SQLClientUnableToConnect, pgerr.ConnectionFailure,
+		pgerr.ConnectionException, pgerr.ConnectionDoesNotExist:
+		return true
+	}
+	return false
+}
+
+// downFor is how long reads avoid an instance that could not be reached.
+const downFor = time.Second
+
+// acquireReplica leases a connection to a replica, as the settings of the session choose it.
+func (c *Session) acquireReplica(role catalog.Role, shard string, attempt int) error {
+	st := c.shardState(shard)
+	neki := c.vars.Neki()
+	req := backend.Request{Shard: shard, Role: role, Neki: neki, Lag: c.srv.lag(), Sticky: st.sticky}
+	if attempt > 0 {
+		req.Avoid = c.avoid
+	}
+	deadline := time.Now().Add(neki.Wait)
+	if neki.Consistency == settings.SessionConsistency {
+		if err := c.raiseFloor(st, deadline); err != nil {
+			return err
+		}
+		req.Floor = st.floor
+	}
+	for tries := 0; ; tries++ {
+		cluster := c.srv.cfg.Cluster
+		changed := cluster.Changed()
+		snap := cluster.Snapshot()
+		choice := c.srv.picker.Pick(snap, &req)
+		if choice.Node == nil {
+			if !choice.Wait || time.Until(deadline) <= 0 {
+				return backend.NoReplicaError(snap.Shard(shard), &req, c.srv.picker.Candidates(snap, &req))
+			}
+			if err := c.awaitReplica(req, snap, changed, deadline); err != nil {
+				return err
+			}
+			continue
+		}
+		if neki.Consistency == settings.SessionConsistency && st.sticky != "" && st.sticky != choice.Node.ID {
+			// Another replica may be behind what the last one has shown: everything visible anywhere is below the
+			// primary's position now.
+			st.touched = true
+			st.sticky = ""
+			if err := c.raiseFloor(st, deadline); err != nil {
+				return err
+			}
+			req.Floor, req.Sticky = st.floor, ""
+			continue
+		}
+		sc, err := c.leaseFrom(choice.Node)
+		if err == nil {
+			st.sticky = choice.Node.ID
+			c.took(sc, place{shard: shard, node: choice.Node, role: role})
+			sc.Stats().Reads.Add(1)
+			return nil
+		}
+		var ce *backend.ConnectError
+		if !errors.As(err, &ce) || tries >= maxReplicaTries {
+			return err
+		}
+		// Another replica may do: this one is down, or still has an old verifier of the role.
+		c.srv.pools.Node(choice.Node.ID).NoteDown(time.Now().Add(downFor), "connection failed: "+ce.Err.Error())
+	}
+}
+
+// maxReplicaTries bounds the replicas tried for one read.
+const maxReplicaTries = 8
+
+// leaseFrom leases a connection of the session's role to an instance.
+func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
+	sc, err := c.srv.pools.Pool(n, c.user, c.db.name).Acquire(c.vars, c.keys, (*waiting)(c))
+	if err != nil {
+		return nil, err
+	}
+	sc.Stats().NoteUp()
+	return sc, nil
+}
+
+func (c *Session) took(sc *backend.ServerConn, p place) {
+	sc.Stats().Outstanding.Add(1)
+	c.lease, c.place = sc, p
+	c.leasedShard.Store(&p.node.Shard)
+}
+
+// release gives the lease back to its pool, or keeps it as the session's home when something is pinned to it.
+func (c *Session) release() {
+	sc := c.lease
+	c.lease = nil
+	if c.pins != 0 && c.home == nil {
+		c.home, c.homed = sc, c.place
+		return
+	}
+	if sc == c.home {
+		return
+	}
+	c.letGo(sc)
+}
+
+func (c *Session) letGo(sc *backend.ServerConn) {
+	sc.Stats().Outstanding.Add(-1)
+	if c.home == nil {
+		c.leasedShard.Store(nil)
+	}
+	sc.Release()
+}
+
+// dropLease gives up a connection that can't be used any more.
+func (c *Session) dropLease() {
+	sc := c.lease
+	if sc == nil {
+		return
+	}
+	c.endActive()
+	sc.Broken()
+	c.lease = nil
+	if c.home == sc {
+		c.home, c.pins = nil, 0
+	}
+	c.letGo(sc)
+}
+
+// releaseIfFree gives the lease back when nothing of the client is left in it.
+func (c *Session) releaseIfFree() {
+	if c.lease == nil || c.status != 'I' || c.open || c.phase == phaseCopying || c.work.relay.Pending() {
+		return
+	}
+	c.release()
+}
+
+// retryable reports whether a statement on an instance of the role may run again elsewhere: a read outside of a
+// transaction whose connection holds nothing of the client.
+func (c *Session) retryable(role catalog.Role, attempt int) bool {
+	return attempt < maxAttempts && role != catalog.RolePrimary && c.status == 'I' && c.home == nil
+}
+
+// maxAttempts bounds how often a statement is run: on a replica, on another, and on the primary when it proves to write.
+const maxAttempts = 2
+
+// allowRetry lets the relay hold an error back that calls for another instance.
+func (c *Session) allowRetry(role catalog.Role, attempt int) {
+	r := c.work.relay
+	r.Retryable = attempt == 0 && c.retryable(role, attempt)
+	r.Misrouted = c.retryable(role, attempt) && c.vars.Neki().Target == settings.TargetAuto
+}
+
+// tryAgain reports whether the statement is to be run on another instance, of the role that it sets. The lease is gone
+// then.
+func (c *Session) tryAgain(err error, role *catalog.Role, attempt int) bool {
+	if !c.retryable(*role, attempt) {
+		return false
+	}
+	r := c.work.relay
+	if !r.Retry {
+		var gone *backend.ClientError
+		if err == nil || errors.As(err, &gone) || r.Sent > 0 {
+			return false
+		}
+	}
+	c.avoid = c.place.node.ID
+	switch {
+	case err != nil || r.Fatal:
+		c.lease.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
+		c.dropLease()
+	default:
+		c.lease.SetStatus(r.Status)
+		c.endActive()
+		c.release()
+	}
+	if r.Wrote {
+		*role = catalog.RolePrimary
+		for i := range c.work.parts {
+			c.work.parts[i].Plan.Disprove()
+		}
+	}
+	c.failed = false
+	return true
+}
+
+// relayFailed handles a failure to exchange with the server or the client.
+func (c *Session) relayFailed(err error) error {
+	var gone *backend.ClientError
+	if errors.As(err, &gone) {
+		return err // giveBack clears up
+	}
+	w := c.work
+	r := w.relay
+	inTx := c.status != 'I' || c.open
+	pinned := c.pins != 0
+	sent, midFrame, syncs := r.Fatal, r.MidFrame(), r.SyncDue()
+	name := ""
+	if c.place.node != nil {
+		name = c.place.node.ID
+	}
+	mayHaveRun := !inTx && c.place.role == catalog.RolePrimary
+	if c.lease != nil {
+		c.lease.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
+	}
+	c.dropLease()
+	c.tx.lost(c)
+	c.status, c.open, c.phase = 'I', false, phaseReady
+	r.Begin()
+	w.ops = w.ops[:0]
+	if sent || midFrame || pinned { // the server's own FATAL was passed on, or the client can't go on
+		return c.fatalUnless(sent, lostConnection(name, err, false))
+	}
+	c.countError()
+	w.reply = encodeError(w.reply[:0], lostConnection(name, err, mayHaveRun))
+	if !syncs {
+		c.phase = phaseSkipping
+		return c.sendReply()
+	}
+	return c.replyReady()
+}
+
+func (c *Session) fatalUnless(told bool, err *pgerr.Error) error {
+	if told {
+		return &fatalError{err}
+	}
+	return c.fatal(err)
+}
+
+func lostConnection(node string, cause error, mayHaveRun bool) *pgerr.Error {
+	if mayHaveRun {
+		return pgerr.New(pgerr.TransactionResolutionUnknown, "the connection to %s was lost while a statement ran", node).
+			WithDetail("Whether it took effect is not known: %v.", cause).
+			WithHint("Look before you run it again.")
+	}
+	return pgerr.New(pgerr.ConnectionFailure, "the connection to %s was lost", node).
+		WithDetail("The transaction, if one was open, is rolled back: %v.", cause).
+		WithHint("Run the transaction again.")
+}
+
+// giveBack leaves everything that the session holds as if it had never been there.
+func (c *Session) giveBack() {
+	if c.lease == nil && c.home == nil {
+		return
+	}
+	w := c.lend()
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackLimit) //nolint:forbidigo // the client's end bounds it
+	defer cancel()
+	c.endActive()
+	if sc := c.lease; sc != nil {
+		if w.relay.Pending() || c.phase == phaseCopying || c.open {
+			if err := sc.Drain(ctx, w.relay, w.answers); err != nil {
+				sc.Broken()
+			}
+		}
+		if sc != c.home {
+			c.clean(sc, false)
+		}
+		c.lease = nil
+	}
+	if sc := c.home; sc != nil {
+		c.clean(sc, true)
+		c.home = nil
+	}
+}
+
+// giveBackLimit bounds the clearing up after a client.
+const giveBackLimit = 10 * time.Second
+
+func (c *Session) clean(sc *backend.ServerConn, dirty bool) {
+	if c.tx.open() {
+		sc.SetVars(c.tx.base)
+	}
+	_ = sc.Clean(dirty, c.srv.interner.Empty(), c.work.answers) // marks it broken when it fails
+	c.letGo(sc)
+}

@@ -1,0 +1,236 @@
+package pooler
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+	"neki/settings"
+)
+
+// Cluster is the gateway's view of the cluster; *catalog.Live is one.
+type Cluster interface {
+	Snapshot() *catalog.Snapshot
+	Changed() <-chan struct{}
+}
+
+// Config is what a Server needs.
+type Config struct {
+	ID      string // of the gateway
+	Index   int    // in the high bits of virtual pids, 1 to pgwire.MaxGateway
+	Cell    string
+	Version string
+
+	Listeners  []net.Listener // the Server closes them
+	TLS        *tls.Config    // towards clients; nil: none
+	BackendTLS *tls.Config    // towards instances; nil: none
+	Auth       []settings.AuthRule
+	System     SystemLogin // how the gateway itself logs in to instances
+
+	Cluster    Cluster
+	Parameters settings.Parameters // those of the file; SetParameters changes them
+	Virtual    Virtual             // the neki schema; nil: none
+	CacheBytes int64               // of the plan cache; 0 = the default
+	MaxClients int                 // 0 = 10 000
+	// ForwardCancel passes a cancel request on that names another gateway's session; nil: it is dropped.
+	ForwardCancel func(key *pgwire.CancelKey)
+	// Reload reads the configuration file again; nil: there is none.
+	Reload func(ctx context.Context) error
+	Log    *slog.Logger
+}
+
+// SystemLogin is the role with which the gateway reads verifiers, functions and log positions.
+type SystemLogin struct{ User, Password, Database string }
+
+// defaultMaxClients bounds the sessions of a gateway when nobody says otherwise.
+const defaultMaxClients = 10_000
+
+// Server is a gateway.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	params   atomic.Pointer[settings.Parameters]
+	interner *settings.Interner
+	pools    *backend.Pools
+	planner  *plan.Planner
+	prepared *backend.Statements
+	picker   backend.Picker
+	control  *control
+	roles    *roles
+	floors   *floors
+	dbs      *databases
+	keys     *pgwire.KeySpace
+	auth     *pgwire.Authenticator
+	work     workPool
+	metrics  *Metrics
+	started  time.Time
+
+	sessions   registry
+	goroutines sync.WaitGroup
+	draining   atomic.Bool
+	tokens     atomic.Uint64 // of unnamed statements
+}
+
+// nextToken gives a number that no other unnamed statement of the gateway has.
+func (s *Server) nextToken() uint64 { return s.tokens.Add(1) }
+
+// New makes a Server. Run serves with it.
+func New(cfg Config) (*Server, error) {
+	if cfg.MaxClients == 0 {
+		cfg.MaxClients = defaultMaxClients
+	}
+	keys, err := pgwire.NewKeySpace(cfg.Index)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, keys: keys, auth: pgwire.NewAuthenticator(nil, 0), started: time.Now(),
+		interner: settings.NewInterner(internerBytes), prepared: backend.NewStatements(), metrics: newMetrics(),
+	}
+	s.params.Store(&cfg.Parameters)
+	options := plan.Options{CacheBytes: cfg.CacheBytes}
+	if cfg.Virtual != nil {
+		options.Virtual = cfg.Virtual
+	}
+	if s.planner, err = plan.New(options); err != nil {
+		return nil, err
+	}
+	s.pools = backend.NewPools(backend.Config{
+		TLS: cfg.BackendTLS, Parameters: s.params.Load, Defaults: s.interner.Empty(), Log: cfg.Log,
+	})
+	s.picker = backend.Picker{
+		Cell:     cfg.Cell,
+		Load:     func(n *catalog.Node) int { return int(s.pools.Node(n.ID).Outstanding.Load()) },
+		Down:     func(n *catalog.Node) string { return s.pools.Node(n.ID).Down(time.Now()) },
+		Replayed: func(n *catalog.Node) catalog.LSN { return s.pools.Node(n.ID).Replayed() },
+	}
+	s.control = newControl(s)
+	s.roles = newRoles(s.control)
+	s.floors = newFloors(s)
+	s.dbs = newDatabases(s)
+	s.sessions.init(cfg.MaxClients)
+	return s, nil
+}
+
+// internerBytes bounds the settings kept for clients to come.
+const internerBytes = 4 << 20
+
+// drainLimit is how long Run waits for transactions to end once ctx is done.
+const drainLimit = 30 * time.Second
+
+// Run accepts clients until ctx is done. It then stops listening, lets each session end between its transactions, ends
+// what is left after the drain limit, and returns when all is joined.
+func (s *Server) Run(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var owned sync.WaitGroup
+	owned.Go(func() { s.sweep(background) })
+	s.dbs.start(background)
+	for _, l := range s.cfg.Listeners {
+		owned.Go(func() { s.accept(background, l) })
+	}
+	<-ctx.Done()
+	s.Drain()
+	for _, l := range s.cfg.Listeners {
+		_ = l.Close()
+	}
+	s.awaitSessions(drainLimit)
+	s.sessions.each(func(c *Session) { c.kill(errShutdown) })
+	s.goroutines.Wait()
+	stop()
+	owned.Wait()
+	s.dbs.wait()
+	s.floors.wait()
+	s.control.close()
+	s.pools.Close()
+	s.planner.Close()
+	return nil
+}
+
+var errShutdown = pgerr.Fatal(pgerr.AdminShutdown, "terminating connection due to administrator command").
+	WithDetail("The gateway is shutting down.")
+
+// Drain makes every session end as soon as it is outside a transaction, and refuses new ones.
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	s.sessions.each(func(c *Session) { c.drain() })
+}
+
+// Draining reports whether the gateway is leaving service.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+func (s *Server) awaitSessions(limit time.Duration) {
+	done := make(chan struct{})
+	go func() { // joined: Run waits for goroutines right after
+		s.goroutines.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
+}
+
+// acceptPause is how long the listener rests when the process has run out of descriptors.
+const acceptPause = 50 * time.Millisecond
+
+func (s *Server) accept(ctx context.Context, l net.Listener) {
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
+				return
+			}
+			s.log.Error("accept failed", "error", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		s.goroutines.Go(func() { s.serve(ctx, nc) })
+	}
+}
+
+// serve runs one connection from its first byte to its end.
+func (s *Server) serve(ctx context.Context, nc net.Conn) {
+	defer func() { _ = nc.Close() }()
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 10 * time.Second, Count: 6})
+	}
+	c, err := s.login(ctx, nc)
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			s.metrics.loginFailures.Inc()
+			s.log.Info("login failed", "client", nc.RemoteAddr().String(), "error", err)
+		}
+		return
+	}
+	if c == nil { // a cancel request
+		return
+	}
+	c.run()
+}
+
+// Parameters gives the parameters now in force.
+func (s *Server) Parameters() settings.Parameters { return *s.params.Load() }
+
+// SetParameters puts other parameters in force, for all sessions and pools.
+func (s *Server) SetParameters(p settings.Parameters) { s.params.Store(&p) }
+
+// lag gives the tiers of the picker.
+func (s *Server) lag() backend.Lag {
+	p := s.params.Load()
+	return backend.Lag{Min: p.LagMin, Max: p.LagMax}
+}

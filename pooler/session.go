@@ -1,0 +1,383 @@
+package pooler
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+	"neki/settings"
+)
+
+// phase is what a session's conversation is in the middle of.
+//
+//	phase        client may send           what happens
+//	ready        anything                  Q is run; P B D E C are collected until S or H
+//	skipping     anything                  all is dropped up to the next S: an error ended the segment
+//	copying      d c f (H S ignored)       passed to the server that waits for them
+//	             anything else             passed too: the server ends the COPY with an error
+//
+// Whether a transaction is open is not a phase: the last ReadyForQuery of the server says it (Session.status).
+type phase uint8
+
+const (
+	phaseReady phase = iota
+	phaseSkipping
+	phaseCopying
+)
+
+// Session is one client. Fields above mu are the session goroutine's own.
+type Session struct {
+	srv  *Server
+	conn *pgwire.Conn
+	user string
+	db   *database
+	role *role // as it was at login
+	keys backend.Login
+
+	vars     *settings.Vars
+	defaults *settings.Vars // what RESET returns to: the startup packet's
+	env      *plan.Env
+	envVars  *settings.Vars // env was made for these
+	envPath  string
+	envUser  string
+	shown    *backend.ParamSet
+	app      string
+
+	phase  phase
+	status byte // I, T or E, as the client was told
+	tx     transaction
+	open   bool // messages were sent since the last Sync
+	copyEx bool // the COPY was begun by the extended protocol
+
+	lease *backend.ServerConn // in use by the present statement, segment or transaction
+	home  *backend.ServerConn // pinned to this session; may be the lease too
+	pins  plan.Pins
+	place place // of the lease
+	homed place // of home
+
+	statements map[string]*preparedStatement
+	portals    map[string]*plan.Plan
+	portal     *plan.Plan // of the unnamed portal
+	unnamed    unnamedStatement
+	ownPortals map[string]*ownPortal
+	parsing    []parsing
+
+	shards []shardState
+	avoid  string // the replica that has just failed the present statement
+
+	work    *work
+	copied  int // bytes of a large CopyData still to come
+	failed  bool
+	begun   time.Time // of the running statement
+	current *plan.Plan
+
+	pid        uint32
+	slot       uint32
+	generation uint64
+	protocol   uint32
+	connected  time.Time
+	addr       string
+	tls        bool
+
+	state       atomic.Uint32 // of type sessionState
+	since       atomic.Int64  // Unix nanoseconds of the last change of state
+	lastPlan    atomic.Pointer[plan.Plan]
+	leasedShard atomic.Pointer[string]
+	leaving     atomic.Bool // drain: end when outside a transaction
+
+	mu        sync.Mutex
+	active    *backend.ServerConn // running a statement of this client: a cancel may be sent to it
+	cause     *pgerr.Error        // why the session must end
+	interrupt chan struct{}       // closed to end a wait; nil while there is none
+	canceled  bool                // a wait was ended and has not noticed yet
+	public    publicState
+}
+
+// publicState is what neki.sessions shows beyond the atomics. It is written by the session's goroutine, under mu.
+type publicState struct {
+	vars *settings.Vars
+	pins plan.Pins
+}
+
+// place is where a leased connection leads.
+type place struct {
+	shard string
+	node  *catalog.Node
+	role  catalog.Role
+}
+
+// sessionState is what a session is seen doing.
+type sessionState uint32
+
+const (
+	stateIdle sessionState = iota
+	stateActive
+	stateIdleInTx
+	stateIdleInFailedTx
+)
+
+func (s sessionState) String() string {
+	switch s {
+	case stateActive:
+		return "active"
+	case stateIdleInTx:
+		return "idle in transaction"
+	case stateIdleInFailedTx:
+		return "idle in transaction (aborted)"
+	}
+	return "idle"
+}
+
+// errTerminate ends the session because the client said so.
+var errTerminate = errors.New("terminate")
+
+// fatalError ends the session after the client was told; err is what it was told.
+type fatalError struct{ err error }
+
+func (e *fatalError) Error() string { return e.err.Error() }
+func (e *fatalError) Unwrap() error { return e.err }
+
+// run serves the client until it or the gateway ends the session, then gives everything back.
+func (c *Session) run() {
+	err := c.conn.Serve(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if cause := c.endCause(); cause != nil {
+			_ = c.conn.SetDeadline(time.Now().Add(time.Second))
+			_, _ = c.conn.Write(encodeError(nil, cause.WithSeverity(pgerr.SeverityFatal)))
+		}
+	}
+	c.giveBack()
+	c.srv.sessions.remove(c)
+	_ = c.conn.Close()
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errTerminate) {
+		c.srv.log.Debug("session ended", "pid", c.pid, "error", err)
+	}
+}
+
+// Buffer gives room for what the client sends.
+func (c *Session) Buffer() []byte {
+	w := c.lend()
+	if w.end == len(w.in) {
+		w.makeRoom(len(w.ops) == 0)
+	}
+	return w.in[w.end:]
+}
+
+// makeRoom moves the unread bytes to the front, or makes the buffer larger. Collected messages are referred to by
+// offset, so nothing may move while there are any.
+func (w *work) makeRoom(mayMove bool) {
+	if mayMove && w.start > 0 {
+		w.end = copy(w.in, w.in[w.start:w.end])
+		w.start = 0
+	}
+	if w.end == len(w.in) {
+		grown := make([]byte, 2*len(w.in))
+		copy(grown, w.in[:w.end])
+		w.in = grown
+	}
+}
+
+func (c *Session) lend() *work {
+	if c.work == nil {
+		c.work = c.srv.work.get()
+		c.work.relay.Bind(c.conn, c)
+	}
+	return c.work
+}
+
+// Park gives the buffers back unless something is half done.
+func (c *Session) Park() {
+	w := c.work
+	if w == nil {
+		return
+	}
+	if w.start < w.end || len(w.ops) > 0 || w.relay.Pending() {
+		return
+	}
+	c.work = nil
+	c.srv.work.put(w)
+}
+
+// Received works on n more bytes of the client.
+func (c *Session) Received(n int) error {
+	w := c.work
+	w.end += n
+	if c.leaving.Load() {
+		if err := c.leave(); err != nil {
+			return err
+		}
+	}
+	for {
+		if c.copied > 0 {
+			if err := c.copyOn(); err != nil {
+				return err
+			}
+		}
+		m, ok, err := c.next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if err := c.dispatch(m); err != nil {
+			return err
+		}
+	}
+	if w.start == w.end && len(w.ops) == 0 {
+		w.start, w.end = 0, 0
+	}
+	return nil
+}
+
+// message is one whole message of the client; raw is all of it, in the input buffer from offset at.
+type message struct {
+	typ byte
+	at  int
+	raw []byte
+}
+
+func (m message) body() []byte { return m.raw[5:] }
+
+// Limits of messages: what carries SQL or data may be long, all else is short.
+const (
+	maxMessage = 256 << 20
+	maxSmall   = 10_000
+)
+
+// next takes the next whole message; ok is false when it has not come entirely.
+func (c *Session) next() (m message, ok bool, err error) {
+	w := c.work
+	rest := w.in[w.start:w.end]
+	if len(rest) < 5 {
+		return m, false, nil
+	}
+	size := uint64(binary.BigEndian.Uint32(rest[1:])) + 1
+	if err := checkSize(rest[0], size); err != nil {
+		return m, false, c.fatal(err)
+	}
+	if uint64(len(rest)) < size {
+		if c.phase == phaseCopying && rest[0] == 'd' && size > inSize/2 {
+			return m, false, c.copyPart(rest, int(size))
+		}
+		return m, false, nil
+	}
+	m = message{typ: rest[0], at: w.start, raw: rest[:size]}
+	w.start += int(size)
+	return m, true, nil
+}
+
+func checkSize(typ byte, size uint64) *pgerr.Error {
+	limit := uint64(maxSmall)
+	switch typ {
+	case 'Q', 'P', 'B', 'F', 'd':
+		limit = maxMessage
+	case 'D', 'E', 'C', 'H', 'S', 'X', 'c', 'f', 'p':
+	default:
+		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid frontend message type %d", typ)
+	}
+	if size < 5 {
+		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid message length")
+	}
+	if size > limit {
+		return pgerr.Fatal(pgerr.ProtocolViolation, "message of type %q is %d bytes long", typ, size).
+			WithDetail("At most %d bytes are accepted.", limit)
+	}
+	return nil
+}
+
+// dispatch does what the message asks for.
+func (c *Session) dispatch(m message) error {
+	if m.typ == 'X' {
+		return errTerminate
+	}
+	switch c.phase {
+	case phaseCopying:
+		return c.copyMessage(m)
+	case phaseSkipping:
+		if m.typ == 'S' {
+			return c.endSkipping()
+		}
+		return nil
+	}
+	switch m.typ {
+	case 'Q':
+		return c.query(m)
+	case 'P', 'B', 'D', 'E', 'C':
+		return c.collect(m)
+	case 'H', 'S':
+		return c.runSegment(m.typ)
+	case 'F':
+		return c.functionCall(m)
+	case 'd', 'c', 'f':
+		return nil // late messages of a COPY that has ended
+	}
+	return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "unexpected message of type %q", m.typ))
+}
+
+// fatal tells the client why and ends the session.
+func (c *Session) fatal(err *pgerr.Error) error {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = c.conn.Write(encodeError(nil, err.WithSeverity(pgerr.SeverityFatal)))
+	return &fatalError{err}
+}
+
+// leave ends the session for a drain, if it is between transactions.
+func (c *Session) leave() error {
+	if c.status != 'I' || c.open || c.phase != phaseReady {
+		return nil
+	}
+	return c.fatal(errShutdown)
+}
+
+// encodeError appends the ErrorResponse or NoticeResponse of err.
+func encodeError(dst []byte, err *pgerr.Error) []byte {
+	var out []byte
+	var encErr error
+	switch err.Severity {
+	case pgerr.SeverityWarning, pgerr.SeverityNotice:
+		out, encErr = err.NoticeResponse().Encode(dst)
+	default:
+		out, encErr = err.Response().Encode(dst)
+	}
+	if encErr != nil { // only a message over 1 GiB
+		return dst
+	}
+	return out
+}
+
+func appendReady(dst []byte, status byte) []byte { return append(dst, 'Z', 0, 0, 0, 5, status) }
+
+func appendComplete(dst []byte, tag string) []byte {
+	dst = append(dst, 'C')
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(tag)+1))
+	return append(append(dst, tag...), 0)
+}
+
+// setState makes the session's state visible.
+func (c *Session) setState(s sessionState, now time.Time) {
+	c.state.Store(uint32(s))
+	c.since.Store(now.UnixNano())
+}
+
+// settle shows what the session is after a statement.
+func (c *Session) settle(now time.Time) {
+	c.publish()
+	switch {
+	case c.status == 'T' || c.open:
+		c.setState(stateIdleInTx, now)
+	case c.status == 'E':
+		c.setState(stateIdleInFailedTx, now)
+	default:
+		c.setState(stateIdle, now)
+	}
+}

@@ -1,0 +1,298 @@
+package pooler
+
+import (
+	"bytes"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+)
+
+// query runs a Query message.
+func (c *Session) query(m message) error {
+	w := c.work
+	c.begun = time.Now()
+	c.setState(stateActive, c.begun)
+	if len(w.ops) > 0 || c.open { // messages of the extended protocol without a Sync before: they come first
+		if err := c.runSegment('H'); err != nil || c.phase != phaseReady {
+			return err
+		}
+	}
+	text, ok := cString(m.body())
+	if !ok {
+		return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format"))
+	}
+	c.beginStatement()
+	snap := c.srv.cfg.Cluster.Snapshot()
+	parts, err := c.srv.planner.PlanAll(w.parts[:0], text, snap, c.planEnv())
+	if err != nil {
+		return c.refuseQuery(pgerr.From(err))
+	}
+	w.parts = parts
+	if allBackend(parts) {
+		return c.forwardQuery(m.raw, parts, snap)
+	}
+	return c.runParts(text, parts, snap)
+}
+
+// cString gives the text before the terminating zero, which must be the body's last byte.
+func cString(body []byte) ([]byte, bool) {
+	at := bytes.IndexByte(body, 0)
+	return body[:max(at, 0)], at >= 0 && at == len(body)-1
+}
+
+// allBackend reports whether a server alone answers all parts, with the original text.
+func allBackend(parts []plan.Part) bool {
+	for i := range parts {
+		p := parts[i].Plan
+		if !p.Route.Backend() && p.Route.Kind != plan.RouteControl {
+			return false
+		}
+	}
+	return true
+}
+
+// beginStatement prepares the session's records for a statement or segment.
+func (c *Session) beginStatement() {
+	c.failed = false
+	c.tx.begin(c)
+	c.work.relay.Begin()
+	c.work.plans = c.work.plans[:0]
+}
+
+// forwardQuery sends the client's Query as it is.
+func (c *Session) forwardQuery(raw []byte, parts []plan.Part, snap *catalog.Snapshot) error {
+	role, refused := plan.AccessAll(parts, c.vars.Neki(), c.txState())
+	if refused != nil {
+		return c.refuseQuery(refused)
+	}
+	shard, refused := c.destination(parts, snap)
+	if refused != nil {
+		return c.refuseQuery(refused)
+	}
+	w := c.work
+	c.note(parts[0].Plan)
+	for attempt := 0; ; attempt++ {
+		sc, err := c.connection(role, shard, snap, attempt)
+		if err != nil {
+			return c.refuseQuery(pgerr.From(err))
+		}
+		w.relay.Expect('Q', backend.Forward)
+		c.allowRetry(role, attempt)
+		sc.SetUnnamed(0)
+		err = w.relay.Run(sc, raw, w.answers)
+		if c.tryAgain(err, &role, attempt) {
+			w.relay.Begin()
+			continue
+		}
+		if err != nil {
+			return c.relayFailed(err)
+		}
+		if w.relay.CopyIn {
+			c.startCopy(false)
+			return nil
+		}
+		return c.finish(time.Now())
+	}
+}
+
+// destination gives the one shard that all parts go to.
+func (c *Session) destination(parts []plan.Part, snap *catalog.Snapshot) (string, *pgerr.Error) {
+	shard := ""
+	for i := range parts {
+		p := parts[i].Plan
+		if p.Route.Kind == plan.RouteControl {
+			continue
+		}
+		to, err := plan.Destination(p, c.vars.Neki(), snap)
+		if err != nil {
+			return "", err
+		}
+		if shard == "" {
+			shard = to
+		} else if to != "" && to != shard {
+			return "", errSecondShard(shard, to)
+		}
+	}
+	return shard, nil
+}
+
+func errSecondShard(have, want string) *pgerr.Error {
+	return pgerr.New(pgerr.NotImplemented, "not implemented: [111] one statement string or transaction on two shards").
+		WithDetail("It is on shard %q already; this statement goes to %q.", have, want).
+		WithHint("Send the statements one by one, outside a transaction.")
+}
+
+// refuseQuery answers a Query with an error of the gateway's own. Inside a transaction the server's is made to fail too.
+func (c *Session) refuseQuery(err *pgerr.Error) error {
+	c.failed = true
+	c.countError()
+	if abortErr := c.abortTransaction(); abortErr != nil {
+		return c.relayFailed(abortErr)
+	}
+	w := c.work
+	w.reply = encodeError(w.reply[:0], err)
+	return c.replyReady()
+}
+
+// replyReady sends what is in work.reply, then ReadyForQuery, outside of any server's answer.
+func (c *Session) replyReady() error {
+	w := c.work
+	c.endStatement()
+	w.reply = c.appendParameterChanges(w.reply)
+	w.reply = appendReady(w.reply, c.status)
+	_, err := c.conn.Write(w.reply)
+	w.reply = w.reply[:0]
+	if err != nil {
+		return err
+	}
+	c.settle(time.Now())
+	return nil
+}
+
+// runParts runs a string of statements of which some are not a server's: one after the other, neighbours that a server
+// answers in one message. The text before and after a group is blanked, so that error positions stay right.
+func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapshot) error {
+	own := append([]plan.Part(nil), parts...)
+	c.work.parts = c.work.parts[:0]
+	for i := 0; i < len(own) && !c.failed; {
+		end := i + 1
+		var err error
+		if isServers(own[i].Plan) {
+			for end < len(own) && isServers(own[end].Plan) {
+				end++
+			}
+			err = c.runGroup(text, own[i:end], snap)
+		} else {
+			err = c.runOwn(text, own[i], snap)
+		}
+		if err != nil {
+			return err
+		}
+		i = end
+	}
+	return c.replyReady()
+}
+
+func isServers(p *plan.Plan) bool {
+	return p.Route.Backend() || p.Route.Kind == plan.RouteControl
+}
+
+// runGroup runs neighbouring statements of a string on a server, without passing its ReadyForQuery on.
+func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapshot) error {
+	role, refused := plan.AccessAll(parts, c.vars.Neki(), c.txState())
+	shard := ""
+	if refused == nil {
+		shard, refused = c.destination(parts, snap)
+	}
+	if refused != nil {
+		return c.failPart(refused)
+	}
+	sc, err := c.connection(role, shard, snap, 0)
+	if err != nil {
+		return c.failPart(pgerr.From(err))
+	}
+	w := c.work
+	w.parts = append(w.parts[:0], parts...)
+	w.relay.Begin()
+	w.relay.Expect('Q', backend.Forward)
+	w.relay.HoldReady = true
+	sc.SetUnnamed(0)
+	w.out = backend.AppendQuery(w.out[:0], string(blanked(text, parts[0].Start, parts[len(parts)-1].End)))
+	if err := w.relay.Run(sc, w.out, w.answers); err != nil {
+		return c.relayFailed(err)
+	}
+	if w.relay.CopyIn {
+		return c.refuseMixedCopy(sc)
+	}
+	c.afterReady()
+	c.releaseIfFree()
+	return nil
+}
+
+// refuseMixedCopy ends a COPY FROM STDIN that stands beside a statement of the gateway's in one string.
+func (c *Session) refuseMixedCopy(sc *backend.ServerConn) error {
+	w := c.work
+	w.relay.Muted = true
+	fail := append([]byte{'f', 0, 0, 0, 5}, 0)
+	err := w.relay.Run(sc, fail, w.answers)
+	w.relay.Muted = false
+	if err != nil {
+		return c.relayFailed(err)
+	}
+	c.afterReady()
+	return c.failPart(pgerr.New(pgerr.NotImplemented,
+		"not implemented: [112] COPY FROM STDIN in one string with a statement that the gateway answers").
+		WithHint("Send the statements one by one."))
+}
+
+// blanked gives text with everything outside [start, end) replaced by one blank for each character.
+func blanked(text []byte, start, end int) []byte {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < start; i++ {
+		if text[i]&0xC0 != 0x80 { // not the continuation of a UTF-8 character
+			out = append(out, ' ')
+		}
+	}
+	return append(out, text[start:end]...)
+}
+
+// runOwn runs one statement of a string that the gateway answers.
+func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) error {
+	w := c.work
+	c.note(part.Plan)
+	if c.status == 'E' {
+		return c.failPart(errFailedTx)
+	}
+	var err error
+	if part.Plan.Route.Kind == plan.RouteVirtual {
+		w.reply, err = c.virtual(w.reply, part.Plan, nil, formats{}, true)
+	} else {
+		w.reply, err = c.local(w.reply, part.Plan, snap, true)
+	}
+	if err != nil {
+		return c.failPart(pgerr.From(err))
+	}
+	return c.sendReply()
+}
+
+var errFailedTx = pgerr.New(pgerr.InFailedSQLTransaction,
+	"current transaction is aborted, commands ignored until end of transaction block")
+
+// failPart answers a statement of a string with an error; the rest of the string is not run.
+func (c *Session) failPart(err *pgerr.Error) error {
+	c.failed = true
+	c.countError()
+	if abortErr := c.abortTransaction(); abortErr != nil {
+		return c.relayFailed(abortErr)
+	}
+	w := c.work
+	w.reply = encodeError(w.reply, err)
+	return c.sendReply()
+}
+
+// sendReply sends what is in work.reply.
+func (c *Session) sendReply() error {
+	w := c.work
+	if len(w.reply) == 0 {
+		return nil
+	}
+	_, err := c.conn.Write(w.reply)
+	w.reply = w.reply[:0]
+	return err
+}
+
+// abortTransaction makes the server's open transaction fail, because a statement of the gateway's own in it has.
+func (c *Session) abortTransaction() error {
+	if c.status != 'T' || c.lease == nil {
+		return nil
+	}
+	_, err := c.lease.Exec("neki_abort", c.work.answers) // a syntax error
+	if pgerr.Code(err) == "" {
+		return err
+	}
+	c.status = c.lease.Status()
+	return nil
+}

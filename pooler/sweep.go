@@ -1,0 +1,70 @@
+package pooler
+
+import (
+	"context"
+	"time"
+
+	"neki/internal/pgerr"
+)
+
+// sweepInterval is how often sessions are looked at: the precision of idle timeouts, and how soon a client that has
+// gone away during its statement is noticed.
+const sweepInterval = 250 * time.Millisecond
+
+// goneAfter is how long a statement runs before it is checked whether anybody still waits for it.
+const goneAfter = time.Second
+
+var (
+	errIdleSession = pgerr.Fatal(pgerr.IdleSessionTimeout, "terminating connection due to idle-session timeout")
+	errIdleInTx    = pgerr.Fatal(pgerr.IdleInTransactionSessionTimeout,
+		"terminating connection due to idle-in-transaction timeout")
+	errClientGone = pgerr.Fatal(pgerr.ConnectionFailure, "connection to client lost")
+)
+
+// sweep enforces what no session can while it waits: timeouts, and the end of statements whose client is gone.
+func (s *Server) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			params := s.params.Load()
+			s.sessions.each(func(c *Session) {
+				c.check(now, params.IdleSession, params.IdleInTransaction)
+			})
+		}
+	}
+}
+
+// check ends the session if it was idle for too long or its client is gone.
+func (c *Session) check(now time.Time, idle, idleInTx time.Duration) {
+	lasted := now.Sub(time.Unix(0, c.since.Load()))
+	switch sessionState(c.state.Load()) {
+	case stateIdle:
+		if idle > 0 && lasted > idle {
+			c.end(errIdleSession)
+		} else if c.leaving.Load() {
+			c.end(errShutdown)
+		}
+	case stateIdleInTx, stateIdleInFailedTx:
+		if idleInTx > 0 && lasted > idleInTx {
+			c.end(errIdleInTx)
+		}
+	case stateActive:
+		if lasted > goneAfter && !c.conn.Alive() {
+			c.kill(errClientGone)
+		}
+	}
+}
+
+// end ends an idle session with a reason.
+func (c *Session) end(cause *pgerr.Error) {
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.mu.Unlock()
+	c.conn.Interrupt()
+}

@@ -1,0 +1,351 @@
+package pooler
+
+import (
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+	"neki/settings"
+	"neki/sqlparse"
+)
+
+// ParameterChanged notes a ParameterStatus. The client is told before ReadyForQuery, of what differs from what it knows.
+func (c *Session) ParameterChanged(name, value []byte) (forward bool) {
+	if c.lease != nil {
+		c.lease.Reported(name, value)
+	}
+	return false
+}
+
+// Completed notes the end of a statement, and what it has changed.
+func (c *Session) Completed(index, nth int, tag []byte) {
+	w := c.work
+	var p *plan.Plan
+	switch {
+	case index < len(w.plans):
+		p = w.plans[index]
+	case nth < len(w.parts):
+		p = w.parts[nth].Plan
+	}
+	if p != nil {
+		c.follow(p, tag)
+	}
+}
+
+// Failed notes an error of the server.
+func (c *Session) Failed(index int, code []byte, fatal bool) {
+	c.failed = true
+	c.countError()
+	if len(c.parsing) > 0 {
+		c.unparse(index)
+	}
+	if p := c.current; p != nil && string(code) != pgerr.SyntaxError {
+		c.pins |= p.Pins & (plan.PinOpaque | plan.PinAdvisoryLock) // a rollback does not take these back
+	}
+}
+
+// Ready notes a ReadyForQuery that is about to reach the client.
+func (c *Session) Ready(_ int, _ byte) {
+	c.afterReady()
+	r := c.work.relay
+	if c.lease != nil && c.effective(c.lease.Params()) != c.effective(c.shown) {
+		r.Append(c.appendParameterChanges(nil))
+	}
+}
+
+// afterReady takes the transaction status over and settles what the statements have changed.
+func (c *Session) afterReady() {
+	status := c.work.relay.Status
+	if status == 'I' {
+		if c.failed {
+			c.tx.rolledBack(c)
+		} else {
+			c.tx.committed(c)
+		}
+	}
+	c.status = status
+	if c.lease != nil {
+		c.lease.SetStatus(status)
+	}
+}
+
+// endStatement settles the session after a statement in which a server has no last word.
+func (c *Session) endStatement() {
+	if c.status == 'I' && !c.open {
+		if c.failed {
+			c.tx.rolledBack(c)
+		}
+		c.endPortals()
+	}
+	c.endActive()
+	if c.work != nil {
+		c.releaseIfFree()
+	}
+	c.record(time.Now())
+}
+
+// endPortals forgets the portals: they end with their transaction.
+func (c *Session) endPortals() {
+	c.portal = nil
+	if len(c.portals) > 0 {
+		clear(c.portals)
+	}
+	if len(c.ownPortals) > 0 {
+		clear(c.ownPortals)
+	}
+}
+
+// finish ends a statement or segment whose answers have all come.
+func (c *Session) finish(now time.Time) error {
+	c.endActive()
+	if c.status == 'I' {
+		c.endPortals()
+	}
+	c.dropUnpinned()
+	c.releaseIfFree()
+	c.record(now)
+	c.settle(now)
+	if c.work.relay.Fatal {
+		return &fatalError{errServerFatal}
+	}
+	if c.leaving.Load() {
+		return c.leave()
+	}
+	return nil
+}
+
+var errServerFatal = pgerr.Fatal(pgerr.AdminShutdown, "the server has ended the connection")
+
+// dropUnpinned gives the pinned connection back once nothing pins it any more.
+func (c *Session) dropUnpinned() {
+	if c.home == nil || c.pins != 0 {
+		return
+	}
+	sc := c.home
+	c.home = nil
+	if sc != c.lease {
+		c.letGo(sc)
+	}
+}
+
+// note makes p the statement that the session is seen running.
+func (c *Session) note(p *plan.Plan) {
+	c.current = p
+	c.lastPlan.Store(p)
+}
+
+// record counts the statement that has ended.
+func (c *Session) record(now time.Time) {
+	p := c.current
+	if p == nil {
+		return
+	}
+	c.current = nil
+	o := plan.Observation{Duration: now.Sub(c.begun), Failed: c.failed}
+	if c.work != nil {
+		o.Rows = int64(c.work.relay.Rows)
+	}
+	if p.Route.Backend() {
+		o.ShardCalls = 1
+	}
+	c.srv.planner.Statistics().Record(p, o)
+	c.srv.metrics.statements.Inc()
+}
+
+func (c *Session) countError() { c.srv.metrics.errors.Inc() }
+
+// effective is the part of a set of parameters that the client is told: under target auto a session hops between the
+// primary and replicas, and whether the present one is a standby is nothing it could go by.
+func (c *Session) effective(s *backend.ParamSet) *backend.ParamSet {
+	if s != nil && c.vars.Neki().Target == settings.TargetAuto {
+		return s.Served()
+	}
+	return s
+}
+
+// appendParameterChanges appends a ParameterStatus for each parameter of the server in use that the client does not
+// know yet.
+func (c *Session) appendParameterChanges(dst []byte) []byte {
+	if c.lease == nil {
+		return dst
+	}
+	now := c.lease.Params()
+	from, to := c.effective(c.shown), c.effective(now)
+	if from == to || from == nil {
+		return dst
+	}
+	from.Changes(to, func(p pgwire.Pair) { dst = appendParameter(dst, p) })
+	c.shown = now
+	return dst
+}
+
+func appendParameter(dst []byte, p pgwire.Pair) []byte {
+	dst = append(dst, 'S')
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(p.Name)+1+len(p.Value)+1))
+	dst = append(append(dst, p.Name...), 0)
+	return append(append(dst, p.Value...), 0)
+}
+
+// follow remembers what a completed statement has changed in the session.
+func (c *Session) follow(p *plan.Plan, tag []byte) {
+	if p.Kind.IsTransaction() {
+		c.tx.control(c, p, tag)
+		return
+	}
+	if p.Set != nil {
+		c.followSet(p.Set)
+	}
+	for i := range p.SetConfigs {
+		c.followSetConfig(&p.SetConfigs[i])
+	}
+	if p.Pins != 0 {
+		c.pins |= p.Pins
+	}
+	switch p.Kind {
+	case sqlparse.KindDiscard:
+		c.followDiscard(p.Discard)
+	case sqlparse.KindDeallocate:
+		if p.Prepared.All {
+			c.lease.ForgetAll()
+			clear(c.statements)
+		}
+	case sqlparse.KindDDL:
+		c.followDDL(p)
+	}
+	if p.ChangesFunctions {
+		c.db.functions.Invalidate()
+	}
+}
+
+// followSet remembers a SET or RESET.
+func (c *Session) followSet(s *sqlparse.SetStmt) {
+	switch {
+	case s.Local || s.Special == sqlparse.SpecialSnapshot:
+	case s.Special == sqlparse.SpecialTransaction:
+		if s.Tx.ReadOnly != nil || s.Tx.Isolation != "" {
+			c.tx.state = plan.BeginState(s.Tx.ReadOnly != nil && *s.Tx.ReadOnly, s.Tx.Isolation)
+		}
+	case s.Special == sqlparse.SpecialCharacteristics:
+		c.followCharacteristics(s.Tx)
+	case s.All:
+		c.vars = c.srv.interner.ResetAll(c.vars, c.defaults)
+		c.serverVars(func(v *settings.Vars) *settings.Vars {
+			return c.srv.interner.ResetAll(v, c.srv.interner.Empty())
+		})
+	case s.Default:
+		c.reset(s.Name)
+	default:
+		c.set(s.Name, s.Value)
+	}
+}
+
+func (c *Session) set(name, value string) {
+	in := c.srv.interner
+	c.vars = in.With(c.vars, name, value)
+	c.serverVars(func(v *settings.Vars) *settings.Vars { return in.With(v, name, value) })
+}
+
+func (c *Session) reset(name string) {
+	in := c.srv.interner
+	if v, err := in.Reset(c.vars, name, c.defaults); err == nil {
+		c.vars = v
+	}
+	c.serverVars(func(v *settings.Vars) *settings.Vars { return in.Without(v, name) })
+}
+
+// serverVars notes that the server's settings have changed with the client's.
+func (c *Session) serverVars(change func(*settings.Vars) *settings.Vars) {
+	if c.lease != nil {
+		c.lease.SetVars(change(c.lease.Vars()))
+	}
+}
+
+func (c *Session) followCharacteristics(t *sqlparse.TxStmt) {
+	if t.Isolation != "" {
+		c.set("default_transaction_isolation", t.Isolation)
+	}
+	if t.ReadOnly != nil {
+		c.set("default_transaction_read_only", onOff(*t.ReadOnly))
+	}
+	if t.Deferrable != nil {
+		c.set("default_transaction_deferrable", onOff(*t.Deferrable))
+	}
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+func (c *Session) followSetConfig(s *sqlparse.SetConfig) {
+	switch {
+	case s.Local && s.Constant:
+	case !s.Constant:
+		c.pins |= plan.PinOpaque
+	case s.Null:
+		c.reset(s.Name)
+	default:
+		c.set(s.Name, s.Value)
+	}
+}
+
+func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
+	switch d.Target {
+	case sqlparse.DiscardAll:
+		c.vars = c.defaults
+		c.pins = 0
+		clear(c.statements)
+		c.unnamed.token, c.unnamed.plan = 0, nil
+		c.endPortals()
+		if c.lease != nil {
+			c.lease.SetVars(c.srv.interner.Empty())
+			c.lease.ForgetAll()
+		}
+	case sqlparse.DiscardTemp:
+		c.pins &^= plan.PinTempObject
+	}
+}
+
+// followDDL makes known what other sessions must not go on believing.
+func (c *Session) followDDL(p *plan.Plan) {
+	switch {
+	case strings.HasSuffix(p.Tag, " ROLE"), strings.HasPrefix(p.Tag, "GRANT"), strings.HasPrefix(p.Tag, "REVOKE"):
+		c.srv.roles.invalidate()
+		if p.Tag == "ALTER ROLE" || p.Tag == "DROP ROLE" {
+			c.srv.pools.Retire("")
+		}
+	case p.Tag == "ALTER DATABASE", p.Tag == "ALTER SYSTEM":
+		c.srv.pools.Retire("")
+	case p.Tag == "DROP DATABASE":
+		c.srv.roles.invalidate()
+	}
+}
+
+// planEnv gives what plans depend on in this session.
+func (c *Session) planEnv() *plan.Env {
+	if c.envVars == c.vars && c.env != nil {
+		return c.env
+	}
+	path, ok := c.vars.GUC("search_path")
+	if !ok {
+		path = plan.DefaultSearchPath
+	}
+	user := c.user
+	if role, ok := c.vars.GUC("role"); ok && !strings.EqualFold(role, "none") {
+		user = role
+	} else if auth, ok := c.vars.GUC("session_authorization"); ok && auth != "" {
+		user = auth
+	}
+	if c.env == nil || c.envPath != path || c.envUser != user {
+		c.env = plan.NewEnv(c.db.name, user, path, c.db.functions)
+		c.envPath, c.envUser = path, user
+	}
+	c.envVars = c.vars
+	return c.env
+}

@@ -1,0 +1,237 @@
+package pooler
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	admin "neki/admin_sql"
+	"neki/exec"
+	"neki/internal/datum"
+	"neki/internal/pgerr"
+	"neki/pooler/plan"
+	"neki/sqlparse"
+)
+
+// Virtual is the neki schema: the statements that name its relations and procedures are answered here, from memory,
+// with every Postgres stopped.
+type Virtual interface {
+	plan.VirtualSchema
+	// RelationNames lists the names that tables of users could have too.
+	RelationNames() []string
+	// Prepare makes a statement ready to run: its columns and the types of its parameters are known then.
+	Prepare(sess admin.Session, st *sqlparse.Statement, searchPath []string, paramOIDs []uint32) (admin.Prepared, error)
+}
+
+// formats are a client's result format codes.
+type formats []int16
+
+// virtualBudget bounds the memory of one statement over the neki schema.
+const virtualBudget = 64 << 20
+
+// virtualLimit bounds the time of one.
+const virtualLimit = time.Minute
+
+// virtual answers a statement over the neki schema. params are the bound values.
+func (c *Session) virtual(dst []byte, p *plan.Plan, params []datum.Datum, f formats, describe bool) ([]byte, error) {
+	prepared, err := c.prepareVirtual(p, nil)
+	if err != nil {
+		return dst, err
+	}
+	if describe && prepared.Columns() != nil {
+		dst = appendRowDescription(dst, virtualColumns(prepared.Columns()), f)
+	}
+	rows, tag, err := c.runVirtual(nil, prepared, params, f)
+	if err != nil {
+		return dst, err
+	}
+	for _, r := range rows {
+		dst = append(dst, r...)
+	}
+	return appendComplete(dst, tag), nil
+}
+
+func (c *Session) prepareVirtual(p *plan.Plan, oids []uint32) (admin.Prepared, error) {
+	if c.srv.cfg.Virtual == nil {
+		return nil, pgerr.New(pgerr.UndefinedTable, "this gateway has no neki schema")
+	}
+	return c.srv.cfg.Virtual.Prepare((*virtualSession)(c), p.Statement, c.planEnv().SearchPath(), oids)
+}
+
+func virtualColumns(in []exec.Column) []column {
+	out := make([]column, len(in))
+	for i, k := range in {
+		out[i] = column{name: k.Name, oid: k.Type.OID, size: datum.Size(k.Type.OID), mod: k.Type.Typmod}
+	}
+	return out
+}
+
+// runVirtual runs a prepared statement and gives its DataRow messages and command tag.
+func (c *Session) runVirtual(rows [][]byte, prepared admin.Prepared, params []datum.Datum, f formats) ([][]byte, string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), virtualLimit) //nolint:forbidigo // bounded here and by cancel
+	defer cancel()
+	stop := c.cancelOnInterrupt(cancel)
+	defer stop()
+	env := c.virtualEnv(params)
+	node, err := prepared.Run(ctx, env, c.notice)
+	if err != nil {
+		return nil, "", c.virtualError(ctx, err)
+	}
+	if node == nil {
+		return rows, prepared.Tag(), nil
+	}
+	defer func() { _ = node.Close() }()
+	columns := prepared.Columns()
+	session := &datum.Session{Zone: env.Zone, Now: env.Now}
+	for {
+		b, err := node.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return rows, prepared.Tag() + " " + strconv.Itoa(len(rows)), nil
+		}
+		if err != nil {
+			return nil, "", c.virtualError(ctx, err)
+		}
+		for i := range b.Len() {
+			row, err := encodeRow(b.Row(i), columns, f, session)
+			if err != nil {
+				return nil, "", err
+			}
+			rows = append(rows, row)
+		}
+	}
+}
+
+// virtualError tells a cancelled statement from a failed one.
+func (c *Session) virtualError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errCanceled
+	}
+	return err
+}
+
+// cancelOnInterrupt makes a cancel request of the client end the statement that runs under cancel.
+func (c *Session) cancelOnInterrupt(cancel context.CancelFunc) (stop func()) {
+	interrupted := c.interruptChan()
+	done := make(chan struct{})
+	joined := make(chan struct{})
+	go func() { // joined by stop
+		defer close(joined)
+		select {
+		case <-interrupted:
+			cancel()
+		case <-done:
+		}
+	}()
+	return func() {
+		close(done)
+		<-joined
+		c.mu.Lock()
+		c.interrupt, c.canceled = nil, false
+		c.mu.Unlock()
+	}
+}
+
+// notice sends a NOTICE at once: progress of a procedure.
+func (c *Session) notice(n *pgerr.Error) {
+	_, _ = c.conn.Write(encodeError(nil, n)) // a client that is gone is noticed at the next write
+}
+
+func (c *Session) virtualEnv(params []datum.Datum) *exec.Env {
+	now := time.Now()
+	env := &exec.Env{
+		Params: params, Now: now, Statement: now, Zone: time.UTC, Budget: exec.NewBudget(virtualBudget),
+		User: c.planUser(), SessionUser: c.user, Database: c.db.name, Schema: "public",
+		Version: c.srv.cfg.Version, PID: int32(c.pid), Caller: (*virtualSession)(c),
+		Vars: func(name string) (string, bool) {
+			value, source := (*virtualSession)(c).Setting(name)
+			return value, source != ""
+		},
+	}
+	if zone, ok := c.shownParameter("TimeZone"); ok {
+		if z, err := datum.ParseZone(zone); err == nil {
+			env.Zone = z
+		}
+	}
+	return env
+}
+
+// shownParameter gives what the client was last told of a reported parameter.
+func (c *Session) shownParameter(name string) (string, bool) {
+	if c.shown == nil {
+		return "", false
+	}
+	return c.shown.Get(name)
+}
+
+func encodeRow(row []datum.Datum, columns []exec.Column, f formats, session *datum.Session) ([]byte, error) {
+	dst := []byte{'D', 0, 0, 0, 0}
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(row)))
+	for i, v := range row {
+		at := len(dst)
+		if v.IsNull() {
+			dst = append(dst, 0xff, 0xff, 0xff, 0xff)
+			continue
+		}
+		dst = append(dst, 0, 0, 0, 0)
+		var err error
+		if formatOf(f, i) == 1 {
+			dst, err = datum.AppendBinary(dst, columns[i].Type.OID, v, session)
+		} else {
+			dst, err = datum.AppendText(dst, columns[i].Type.OID, v, session)
+		}
+		if err != nil {
+			return nil, err
+		}
+		binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	}
+	return endMessage(dst, 0), nil
+}
+
+// virtualSession is a Session as the neki schema sees it.
+type virtualSession Session
+
+// User gives current_user.
+func (v *virtualSession) User() string { return (*Session)(v).planUser() }
+
+// IsSuperuser reports whether the user has all rights. After SET ROLE the rights are those of the other role, which
+// is not looked up: it has none here.
+func (v *virtualSession) IsSuperuser() bool {
+	c := (*Session)(v)
+	return c.role.super && c.planUser() == c.user
+}
+
+// MemberOf reports membership of one of neki's roles.
+func (v *virtualSession) MemberOf(name string) bool {
+	c := (*Session)(v)
+	return c.planUser() == name || c.planUser() == c.user && c.role.memberOf(name)
+}
+
+// Setting gives a session setting with its source: default, startup or session. The source is "" for one not known.
+func (v *virtualSession) Setting(name string) (value, source string) {
+	c := (*Session)(v)
+	value, err := c.vars.Neki().Get(name)
+	if err != nil {
+		if value, ok := c.vars.GUC(name); ok {
+			return value, "session"
+		}
+		return "", ""
+	}
+	base, _ := c.defaults.Neki().Get(name)
+	builtin, _ := c.srv.interner.Empty().Neki().Get(name)
+	switch {
+	case value != base:
+		return value, "session"
+	case base != builtin:
+		return value, "client"
+	}
+	return value, "default"
+}
+
+// planUser gives current_user.
+func (c *Session) planUser() string {
+	c.planEnv()
+	return c.envUser
+}

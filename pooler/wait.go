@@ -1,0 +1,128 @@
+package pooler
+
+import (
+	"time"
+
+	"neki/internal/pgerr"
+)
+
+// waiting is a Session as the pools see it while it waits for a connection.
+type waiting Session
+
+// Interrupted gives the channel that ends the wait.
+func (w *waiting) Interrupted() <-chan struct{} { return (*Session)(w).interruptChan() }
+
+// InterruptCause says why the wait ends.
+func (w *waiting) InterruptCause() error { return (*Session)(w).waitEnded() }
+
+// Waiting tells the client where it is in the queue.
+func (w *waiting) Waiting(place int) {
+	c := (*Session)(w)
+	n := pgerr.Notice("waiting for a connection: place %d in the queue", place).
+		WithHint("All connections of your role to this database are in use; see neki.pools.")
+	_, _ = c.conn.Write(encodeError(nil, n)) // a client that is gone is noticed at the next write
+}
+
+// interruptChan begins a wait that a cancel or kill can end.
+func (c *Session) interruptChan() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.canceled || c.cause != nil {
+		ended := make(chan struct{})
+		close(ended)
+		return ended
+	}
+	if c.interrupt == nil {
+		c.interrupt = make(chan struct{})
+	}
+	return c.interrupt
+}
+
+// waitEnded says why the wait was ended, and makes the next one possible.
+func (c *Session) waitEnded() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.canceled = false
+	if c.cause != nil {
+		return c.cause
+	}
+	return errCanceled
+}
+
+var errCanceled = pgerr.New(pgerr.QueryCanceled, "canceling statement due to user request")
+
+// pause waits for a change, at most for the given time; the error says that the wait was ended.
+func (c *Session) pause(changed <-chan struct{}, limit time.Duration) error {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	case <-c.interruptChan():
+		return c.waitEnded()
+	}
+	return nil
+}
+
+// wakeLocked ends a wait, if there is one. The caller holds mu.
+func (c *Session) wakeLocked() {
+	if c.interrupt != nil {
+		close(c.interrupt)
+		c.interrupt = nil
+		c.canceled = true
+	}
+}
+
+// kill ends the session with a reason, whatever it does.
+func (c *Session) kill(cause *pgerr.Error) {
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.wakeLocked()
+	sc := c.active
+	if sc != nil {
+		sc.BeginCancel()
+	}
+	c.mu.Unlock()
+	if sc != nil {
+		c.srv.deliverCancel(sc)
+	}
+	c.conn.Interrupt()
+}
+
+// drain ends the session once it is outside a transaction.
+func (c *Session) drain() {
+	c.leaving.Store(true)
+	if sessionState(c.state.Load()) == stateIdle {
+		c.mu.Lock()
+		if c.cause == nil {
+			c.cause = errShutdown
+		}
+		c.mu.Unlock()
+		c.conn.Interrupt()
+	}
+}
+
+// endCause says why the session's waits were interrupted.
+func (c *Session) endCause() *pgerr.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// beginActive notes that the lease now runs a statement of this client: a cancel may go to it.
+func (c *Session) beginActive() {
+	c.mu.Lock()
+	c.active = c.lease
+	c.interrupt, c.canceled = nil, false
+	c.mu.Unlock()
+}
+
+// endActive notes the end of that. From here on no cancel begins; one under way is awaited before the connection is
+// given to another session.
+func (c *Session) endActive() {
+	c.mu.Lock()
+	c.active = nil
+	c.mu.Unlock()
+}

@@ -1,0 +1,63 @@
+package pooler
+
+import (
+	"sync"
+
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+)
+
+// work is what a session needs while it has something to do: buffers, the relay and scratch space. It is lent for a
+// request and goes back when the session waits for its client with nothing half read.
+type work struct {
+	in         []byte // what came from the client: in[start:end] is unread
+	start, end int
+	answers    []byte // room for what servers send
+	out        []byte // what goes to a server
+	reply      []byte // frames of the gateway's own for the client
+	parts      []plan.Part
+	plans      []*plan.Plan // by expected answer of the relay
+	ops        []op
+	relay      *backend.Relay
+}
+
+// Sizes of buffers. inSize holds a usual pipeline; a longer message makes the buffer grow, and a grown one does not go
+// back to the pool. answerSize is what one read takes of a large result.
+const (
+	inSize     = 8 << 10
+	answerSize = 64 << 10
+	outSize    = 4 << 10
+	keepSize   = 64 << 10
+)
+
+type workPool struct{ pool sync.Pool }
+
+func (p *workPool) get() *work {
+	if w, ok := p.pool.Get().(*work); ok {
+		return w
+	}
+	return &work{
+		in: make([]byte, inSize), answers: make([]byte, answerSize), out: make([]byte, 0, outSize),
+		relay: backend.NewRelay(),
+	}
+}
+
+func (p *workPool) put(w *work) {
+	if cap(w.in) > inSize {
+		w.in = make([]byte, inSize)
+	}
+	if cap(w.out) > keepSize {
+		w.out = make([]byte, 0, outSize)
+	}
+	if cap(w.reply) > keepSize {
+		w.reply = nil
+	}
+	clear(w.parts[:cap(w.parts)])
+	clear(w.plans[:cap(w.plans)])
+	clear(w.ops[:cap(w.ops)])
+	w.start, w.end = 0, 0
+	w.out, w.reply, w.parts, w.plans, w.ops = w.out[:0], w.reply[:0], w.parts[:0], w.plans[:0], w.ops[:0]
+	w.relay.Begin()
+	w.relay.Bind(nil, nil)
+	p.pool.Put(w)
+}
