@@ -192,6 +192,7 @@ func FuzzShape(f *testing.F) {
 	s := NewShaper(1)
 	f.Fuzz(func(t *testing.T, text string) {
 		sh, err := s.Shape(text)
+		Sketch(text)
 		spans, errSplit := Split(nil, text)
 		if (err == nil) != (errSplit == nil) {
 			t.Fatalf("Shape: %v, Split: %v", err, errSplit)
