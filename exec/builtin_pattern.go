@@ -1,7 +1,9 @@
 package exec
 
 import (
+	"errors"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
 
@@ -124,13 +126,32 @@ func (r *run) regex(pattern string, fold bool) (*regexp.Regexp, error) {
 	}
 	re, err := regexp.Compile(flags + pattern)
 	if err != nil {
-		return nil, pgerr.New("2201B", "invalid regular expression: %v", err)
+		return nil, pgerr.New("2201B", "invalid regular expression: %s", regexFault(err))
 	}
 	if r.regexes == nil || len(r.regexes) > 64 {
 		r.regexes = map[string]*regexp.Regexp{}
 	}
 	r.regexes[key] = re
 	return re, nil
+}
+
+// regexFault says what is wrong in the server's words.
+func regexFault(err error) string {
+	var e *syntax.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	switch e.Code {
+	case syntax.ErrMissingParen, syntax.ErrUnexpectedParen:
+		return "parentheses () not balanced"
+	case syntax.ErrMissingBracket:
+		return "brackets [] not balanced"
+	case syntax.ErrMissingRepeatArgument, syntax.ErrInvalidRepeatOp:
+		return "quantifier operand invalid"
+	case syntax.ErrInvalidRepeatSize:
+		return "invalid repetition count(s)"
+	}
+	return e.Code.String()
 }
 
 func errRegex(what string) error {

@@ -115,7 +115,7 @@ func (b *builder) recursive(l *level, item *sqlparse.CommonTableExpr, sel *sqlpa
 				typeName(col.Type.OID), typeName(right.columns[i].Type.OID))
 		}
 		if merged != col.Type.OID {
-			return nil, errAt(item.Location, pgerr.DatatypeMismatch,
+			return nil, errAt(left.offset(i), pgerr.DatatypeMismatch,
 				"recursive query \"%s\" column %d has type %s in non-recursive term but type %s overall",
 				c.name, i+1, typeName(col.Type.OID), typeName(merged))
 		}

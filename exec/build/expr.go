@@ -217,7 +217,7 @@ func (ns *namespace) qualify(ref *exec.ColumnRef, name string) string {
 
 func (b *builder) noColumn(l *level, rel, name string, known bool, offset int32) error {
 	if rel != "" && !known {
-		return errAt(offset, pgerr.UndefinedTable, "missing FROM-clause entry for table \"%s\"", rel)
+		return missingRelation(l, rel, offset)
 	}
 	full := "\"" + name + "\""
 	if rel != "" {
@@ -233,6 +233,22 @@ func (b *builder) noColumn(l *level, rel, name string, known bool, offset int32)
 		e = e.hint("Perhaps you meant to reference the column \"%s\".", near)
 	}
 	return e
+}
+
+func missingRelation(l *level, name string, offset int32) error {
+	if l.ns != nil {
+		for _, r := range l.ns.relations {
+			if r.table != name {
+				continue
+			}
+			e := errAt(offset, pgerr.UndefinedTable, "invalid reference to FROM-clause entry for table \"%s\"", name)
+			if r.alias != name {
+				return e.hint("Perhaps you meant to reference the table alias \"%s\".", r.alias)
+			}
+			return e
+		}
+	}
+	return errAt(offset, pgerr.UndefinedTable, "missing FROM-clause entry for table \"%s\"", name)
 }
 
 func (b *builder) boolExpr(l *level, n *sqlparse.BoolExpr) (exec.Expr, error) {

@@ -72,7 +72,7 @@ func (b *builder) fromItem(l *level, n *sqlparse.Node) (*fromItem, error) {
 
 // named makes a one-relation item.
 func named(op exec.Operator, columns []exec.Column, schema, name string, alias *sqlparse.Alias) (*fromItem, error) {
-	rel := &relation{schema: schema, alias: name}
+	rel := &relation{schema: schema, alias: name, table: name}
 	for i, c := range columns {
 		rel.columns = append(rel.columns, namedColumn{c.Name, &exec.ColumnRef{Index: i, Typ: c.Type, Name: c.Name}})
 	}
@@ -369,7 +369,7 @@ func (ns *namespace) shift(by int) (*namespace, error) {
 		if err != nil {
 			return nil, err
 		}
-		moved.relations = append(moved.relations, &relation{r.schema, r.alias, columns})
+		moved.relations = append(moved.relations, &relation{r.schema, r.alias, r.table, columns})
 	}
 	var err error
 	moved.columns, err = move(ns.columns)

@@ -50,8 +50,8 @@ func (b *builder) funcCall(l *level, n *sqlparse.FuncCall) (exec.Expr, error) {
 	if c.row.kind == 'w' {
 		return nil, errAt(n.Location, pgerr.WrongObjectType, "window function %s requires an OVER clause", name)
 	}
-	if n.AggStar || n.AggDistinct || len(n.AggOrder) > 0 || n.AggFilter != nil {
-		return nil, errAt(n.Location, pgerr.WrongObjectType, "%s is not an aggregate function", name)
+	if err := plainCall(n, name); err != nil {
+		return nil, err
 	}
 	if c.row.set {
 		return nil, unsupported(n.Location, "the set-returning function %s outside of FROM", name)
@@ -61,6 +61,24 @@ func (b *builder) funcCall(l *level, n *sqlparse.FuncCall) (exec.Expr, error) {
 		return nil, err
 	}
 	return b.call(c.row, name, result, b.fillDefaults(c, exprs, args), n.Location)
+}
+
+// plainCall refuses what only an aggregate may have.
+func plainCall(n *sqlparse.FuncCall, name string) error {
+	what := ""
+	switch {
+	case n.AggStar:
+		what = name + "(*)"
+	case n.AggDistinct:
+		what = "DISTINCT"
+	case len(n.AggOrder) > 0:
+		what = "ORDER BY"
+	case n.AggFilter != nil:
+		what = "FILTER"
+	default:
+		return nil
+	}
+	return errAt(n.Location, pgerr.WrongObjectType, "%s specified, but %s is not an aggregate function", what, name)
 }
 
 func isAggregate(schema, name string) bool {

@@ -14,6 +14,7 @@ type namedColumn struct {
 // relation is what stands under one name in FROM.
 type relation struct {
 	schema, alias string
+	table         string // what an alias hides; "" for what is no table
 	columns       []namedColumn
 }
 

@@ -121,7 +121,7 @@ func (o *oracle) load(name string) {
 
 // answer is what an engine said.
 type answer struct {
-	columns []string // name:oid
+	columns []string // name:oid:typmod
 	rows    []string
 	code    string
 	text    string // of the error
@@ -134,7 +134,7 @@ func (o *oracle) postgres(sql string) answer {
 		a.rows = append(a.rows, joinRow(res.Values()))
 	}
 	for _, f := range res.FieldDescriptions() {
-		a.columns = append(a.columns, fmt.Sprintf("%s:%d", f.Name, f.DataTypeOID))
+		a.columns = append(a.columns, fmt.Sprintf("%s:%d:%d", f.Name, f.DataTypeOID, f.TypeModifier))
 	}
 	if _, err := res.Close(); err != nil {
 		var pg *pgconn.PgError
@@ -188,7 +188,7 @@ func (o *oracle) engine(sql string) (a answer) {
 	}
 	session := &datum.Session{Zone: zone, Now: env.Now}
 	for _, c := range spec.Columns() {
-		a.columns = append(a.columns, fmt.Sprintf("%s:%d", c.Name, c.Type.OID))
+		a.columns = append(a.columns, fmt.Sprintf("%s:%d:%d", c.Name, c.Type.OID, c.Type.Typmod))
 	}
 	for _, r := range rows {
 		values := make([][]byte, len(r))
@@ -244,6 +244,9 @@ func TestAgainstPostgres(t *testing.T) {
 		}
 		pg, own := o.postgres(line), o.engine(line)
 		diff, refused := compare(pg, own, strings.Contains(line, "ORDER BY 1, 2"))
+		if pg.code != "" && pg.code == own.code && pg.text != own.text {
+			t.Errorf("%s\n  postgres %s\n  engine   %s", line, pg.text, own.text)
+		}
 		if diff != "" {
 			t.Errorf("%s\n %s", line, diff)
 		}

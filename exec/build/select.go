@@ -286,7 +286,7 @@ func (s *selection) readGroup(n *sqlparse.Node) error {
 			return err
 		}
 		e = s.targets[i].expr
-		if err := noAggregate(e, "GROUP BY", place(n)); err != nil {
+		if err := noAggregate(e, "GROUP BY", s.targets[i].offset); err != nil {
 			return err
 		}
 	} else {
@@ -381,7 +381,7 @@ func (s *selection) checkDistinctOn() error {
 			break
 		}
 		if !on[item.target] {
-			return errAt(s.targets[item.target].offset, pgerr.InvalidColumnReference,
+			return errAt(place(s.stmt.DistinctClause[0]), pgerr.InvalidColumnReference,
 				"SELECT DISTINCT ON expressions must match initial ORDER BY expressions")
 		}
 		seen[item.target] = true

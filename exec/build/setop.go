@@ -69,7 +69,7 @@ func (b *builder) setOp(stmt *sqlparse.SelectStmt, l *level) (*query, error) {
 		return nil, err
 	}
 	if len(left.columns) != len(right.columns) {
-		return nil, errAt(-1, pgerr.SyntaxError, "each %s query must have the same number of columns", what)
+		return nil, errAt(right.offset(0), pgerr.SyntaxError, "each %s query must have the same number of columns", what)
 	}
 	columns := append([]exec.Column(nil), left.columns...)
 	for i := range columns {

@@ -87,7 +87,7 @@ func invalidInterval(s string) error {
 }
 
 func intervalOverflow(s string) error {
-	return pgerr.New(pgerr.DatetimeFieldOverflow, "interval field value out of range: \"%s\"", s)
+	return pgerr.New("22015", "interval field value out of range: \"%s\"", s)
 }
 
 // intervalSum collects the parts of an interval string.

@@ -395,7 +395,7 @@ func NumericToInt(a *apd.Decimal) (i int64, ok bool) {
 // NumericToFloat gives the nearest float8.
 func NumericToFloat(a *apd.Decimal) (float64, error) {
 	f, err := strconv.ParseFloat(string(appendNumeric(nil, a)), 64)
-	if err != nil {
+	if err != nil || f == 0 && NumericSign(a) != 0 {
 		return 0, pgerr.New(pgerr.NumericValueOutOfRange, "\"%s\" is out of range for type double precision",
 			string(appendNumeric(nil, a)))
 	}

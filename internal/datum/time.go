@@ -473,7 +473,7 @@ func parseZoneWord(w string) (*time.Location, error) {
 	}
 	zone, err := ParseZone(w)
 	if err != nil {
-		return nil, pgerr.New(pgerr.InvalidParameterValue, "time zone \"%s\" not recognized", w)
+		return nil, pgerr.New(pgerr.InvalidParameterValue, "time zone \"%s\" not recognized", strings.ToLower(w))
 	}
 	return zone, nil
 }

@@ -179,6 +179,90 @@ SELECT x.a, y.b FROM (SELECT 1 AS a) x LEFT JOIN (SELECT 2 AS a, 3 AS b) y ON x.
 SELECT (SELECT max(n) FROM replicas r2 WHERE r2.shard = r1.shard AND r2.n <> (SELECT max(n) FROM replicas r3 WHERE r3.shard = r1.shard)) FROM replicas r1
 SELECT shard FROM replicas r GROUP BY shard HAVING count(*) > (SELECT count(*) FROM shards s WHERE s.shard = r.shard)
 SELECT sum(n) FROM replicas WHERE node IN (SELECT node FROM replicas WHERE n > 0) AND n < ANY (ARRAY[2, 3])
+SELECT role, coalesce(role, 'x'), 'abc'::varchar(5), 1.5::numeric(5,2), coalesce(weight::numeric(5,2), n), CASE WHEN ok THEN n::numeric(4,1) ELSE small::numeric(6,1) END, CASE WHEN ok THEN n::numeric(4,1) ELSE n::numeric(4,1) END FROM replicas
+SELECT role FROM replicas UNION SELECT role FROM replicas
+SELECT * FROM (SELECT role, weight FROM replicas) x
+WITH x AS (SELECT role FROM replicas) SELECT * FROM x
+SELECT (SELECT role FROM replicas LIMIT 1), min(role), nullif(role, 'a'), role || 'x' FROM replicas GROUP BY role
+SELECT '2024-01-01 10:11:12.56789'::timestamp(2), now()::timestamp(0) IS NULL, current_timestamp(3) IS NULL
+SELECT sum(n) FILTER (WHERE ok) OVER (ORDER BY node) FROM replicas
+SELECT a.n FROM replicas a WHERE a.n = (SELECT b.n FROM shards b WHERE b.shard = a.shard AND b.n = a.n LIMIT 1)
+SELECT count(*) FROM replicas a, shards b, replicas c WHERE a.shard = b.shard AND b.n = c.n
+SELECT x FROM (VALUES ('a'), ('B'), (NULL)) v(x) ORDER BY x
+SELECT v.* FROM (VALUES (1, 2), (3, 4)) AS v
+SELECT x.n + y FROM (SELECT n FROM replicas) x, LATERAL (SELECT x.n * 2 AS y) z
+SELECT node FROM replicas WHERE tags IS NOT NULL AND NOT (tags @> ARRAY['a']) OR nums = '{7}'
+SELECT node, lag > '1 hour', lag IS NULL, extract(epoch from lag) > 100, lag = '1 day' FROM replicas
+SELECT node FROM replicas WHERE since > now() - interval '10 years' AND since < timestamptz '2026-01-01'
+SELECT node FROM replicas WHERE lag > 5
+SELECT node FROM replicas WHERE lag > '5 fortnights'
+SELECT max(doc) FROM replicas
+SELECT node FROM replicas WHERE shard LIKE 5
+SELECT upper(n) FROM replicas
+SELECT length(since) FROM replicas
+SELECT date_trunc('day', node) FROM replicas
+SELECT n, count(*) FROM replicas GROUP BY 2
+SELECT n FROM replicas GROUP BY n HAVING load > 1
+SELECT count(*) FROM replicas WHERE row_number() OVER () = 1
+SELECT sum(row_number() OVER ()) FROM replicas
+SELECT row_number() FROM replicas
+SELECT lower('a') OVER () FROM replicas
+SELECT lower(DISTINCT 'a')
+SELECT count() FROM replicas
+SELECT string_agg(DISTINCT node, ',' ORDER BY n) FROM replicas
+SELECT x.* FROM replicas
+SELECT * 
+SELECT replicas.node FROM replicas r
+SELECT neki.replicas.node FROM neki.replicas LIMIT 0
+SELECT other.replicas.node FROM neki.replicas LIMIT 0
+SELECT node AS a, n AS a FROM replicas ORDER BY a
+SELECT shard FROM replicas JOIN shards USING (nope)
+SELECT shard FROM (SELECT 1 AS x, 2 AS x) a JOIN (SELECT 1 AS x) b USING (x)
+SELECT r.node FROM replicas r JOIN shards s ON r.n
+SELECT * FROM replicas r JOIN shards s ON x.n = 1
+WITH a AS (SELECT 1), a AS (SELECT 2) SELECT 1
+WITH a(x, y) AS (SELECT 1) SELECT 1
+WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i + 1.5 FROM t) SELECT * FROM t
+SELECT * FROM (VALUES (1), (2, 3)) v
+SELECT * FROM (VALUES (1), ('a')) v
+SELECT * FROM (SELECT 1) x(a, b)
+SELECT 1 LIMIT 1 OFFSET 'x'
+SELECT 1 LIMIT n FROM replicas
+SELECT node FROM replicas LIMIT n
+SELECT (1, 2) = (1, 2, 3)
+SELECT 1 = ANY (1)
+SELECT 1 = ANY ('{a}')
+SELECT n[1] FROM replicas
+SELECT tags['a'] FROM replicas
+SELECT $$a$$ || E'\\n', 0::bool, 1::bool, 'yes'::bool, 'o'::bool
+SELECT ''::int
+SELECT ' 12 '::int, '+5'::int8, '1e3'::float8, '.5'::numeric, '5.'::numeric, '1e400'::float8
+SELECT '1e400'::numeric > 1, 1e-400::float8
+SELECT 'x'::bool
+SELECT 'x/y'::pg_lsn
+SELECT '1:2:3:4'::interval
+SELECT '25:61'::interval
+SELECT '2024-01-01 25:00'::timestamp
+SELECT '2024-01-01 10:00 Mars/Phobos'::timestamptz
+SELECT 'zzz'::timestamptz
+SELECT 'not-a-uuid'::uuid
+SELECT '{"a":'::jsonb
+SELECT '2024-01-01'::date + '1 day'
+SELECT 1::numeric / 0, 1
+SELECT 1::float8 / 0
+SELECT 5 % 0
+SELECT sqrt(-1::float8)
+SELECT substr('abc', 1, -1)
+SELECT split_part('a', 'b', 0)
+SELECT chr(0)
+SELECT 'abc' LIKE 'a\'
+SELECT 'a' ~ '('
+SELECT 99999::int2
+SELECT 3e9::int
+SELECT 'NaN'::float8::int
+SELECT 123.456::numeric(4,2)
+SELECT repeat('x', 3)::varchar(2), 'abc'::name
+SELECT max(n) FROM replicas WHERE n > (SELECT avg(n) FROM replicas)
 -- refused: what can't be done exactly is 0A000
 SELECT load FROM replicas ORDER BY doc
 SELECT ln(2.0)
@@ -192,3 +276,5 @@ SELECT 'abc'::char(5)
 SELECT 2^10
 SELECT pg_typeof(1)
 SELECT array_agg(tags) FROM replicas
+SELECT to_char(1, '9')
+SELECT max(n) FROM replicas GROUP BY ()
