@@ -16,28 +16,28 @@ type database struct {
 	functions *plan.Functions
 }
 
-// databases keeps what planning must know of each database fresh. Its goroutines, one a database, end with the context
-// given to start. It is safe for concurrent use.
+// databases keeps what planning must know of each database fresh, by a goroutine for each, which close ends. It is safe
+// for concurrent use.
 type databases struct {
-	srv *Server
-
-	mu     sync.Mutex
-	ctx    context.Context
-	known  map[string]*database
+	srv    *Server
+	ctx    context.Context // of the goroutines
+	stop   context.CancelFunc
 	joined sync.WaitGroup
+
+	mu    sync.Mutex
+	known map[string]*database
 }
 
 func newDatabases(s *Server) *databases {
-	return &databases{srv: s, known: make(map[string]*database)}
+	d := &databases{srv: s, known: make(map[string]*database)}
+	d.ctx, d.stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by close, not by a caller
+	return d
 }
 
-func (d *databases) start(ctx context.Context) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ctx = ctx
+func (d *databases) close() {
+	d.stop()
+	d.joined.Wait()
 }
-
-func (d *databases) wait() { d.joined.Wait() }
 
 // get gives the database of a name that exists.
 func (d *databases) get(name string) *database {
@@ -51,8 +51,7 @@ func (d *databases) get(name string) *database {
 		return d.load(ctx, name)
 	})
 	d.known[name] = db
-	ctx := d.ctx
-	d.joined.Go(func() { db.functions.Run(ctx, functionsInterval, d.srv.log) })
+	d.joined.Go(func() { db.functions.Run(d.ctx, functionsInterval, d.srv.log) })
 	return db
 }
 

@@ -135,7 +135,6 @@ func (s *Server) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var owned sync.WaitGroup
 	owned.Go(func() { s.sweep(background) })
-	s.dbs.start(background)
 	for _, l := range s.cfg.Listeners {
 		owned.Go(func() { s.accept(background, l) })
 	}
@@ -149,7 +148,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.goroutines.Wait()
 	stop()
 	owned.Wait()
-	s.dbs.wait()
+	s.dbs.close()
 	s.floors.wait()
 	s.control.close()
 	s.pools.Close()

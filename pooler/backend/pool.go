@@ -16,7 +16,8 @@ type PoolKey struct{ Node, User, Database string }
 type Pool struct {
 	pools *Pools
 	key   PoolKey
-	addr  string
+	host  string
+	port  int
 	stats *NodeStats
 
 	mu       sync.Mutex

@@ -79,29 +79,29 @@ func (p *Pools) Close() {
 // Pool gives the pool of a key for the instance n, making it when it is new.
 func (p *Pools) Pool(n *catalog.Node, user, database string) *Pool {
 	key := PoolKey{Node: n.ID, User: user, Database: database}
-	stats := p.Node(n.ID)
 	p.mu.RLock()
 	pool := p.byKey[key]
 	p.mu.RUnlock()
-	addr := net.JoinHostPort(n.Host, strconv.Itoa(n.Port))
-	if pool != nil && pool.address() == addr {
+	if pool != nil && pool.leadsTo(n) {
 		return pool
 	}
+	stats := p.Node(n.ID) // before the lock, which it takes
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pool = p.byKey[key]
-	if pool != nil && pool.address() == addr {
+	if pool != nil && pool.leadsTo(n) {
 		return pool
 	}
 	if pool != nil { // the instance moved
 		p.goroutines.Go(pool.close)
 	}
-	pool = &Pool{pools: p, key: key, addr: addr, stats: stats, paused: p.paused[n.ID], lastUsed: p.now()}
+	pool = &Pool{pools: p, key: key, host: n.Host, port: n.Port, stats: stats, paused: p.paused[n.ID], lastUsed: p.now()}
 	p.byKey[key] = pool
 	return pool
 }
 
-func (p *Pool) address() string { return p.addr }
+// leadsTo reports whether the pool's connections are to where n is.
+func (p *Pool) leadsTo(n *catalog.Node) bool { return p.host == n.Host && p.port == n.Port }
 
 // Stats gives a row for each pool, in the order of their keys.
 func (p *Pools) Stats() []PoolStats {
@@ -182,7 +182,8 @@ const loginTimeout = 10 * time.Second
 func (p *Pools) dial(pool *Pool, login Login) (*ServerConn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, loginTimeout)
 	defer cancel()
-	nc, err := p.cfg.Dial(ctx, "tcp", pool.addr)
+	addr := net.JoinHostPort(pool.host, strconv.Itoa(pool.port))
+	nc, err := p.cfg.Dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, &ConnectError{Node: pool.key.Node, Err: err}
 	}
@@ -196,7 +197,7 @@ func (p *Pools) dial(pool *Pool, login Login) (*ServerConn, error) {
 	_ = nc.SetDeadline(time.Time{})
 	now := p.now()
 	sc := &ServerConn{
-		conn: pgwire.NewConn(g.Conn), pool: pool, addr: pool.addr, pid: g.PID, secret: g.Secret,
+		conn: pgwire.NewConn(g.Conn), pool: pool, addr: addr, pid: g.PID, secret: g.Secret,
 		vars: p.cfg.Defaults, params: p.paramSets.intern(g.Params), prepared: preparedSet{limit: p.cfg.Prepared},
 		status: 'I', opened: now, idle: now, retire: p.retireAt(now),
 	}
