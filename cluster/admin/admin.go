@@ -51,8 +51,8 @@ type Config struct {
 	Shards   []ShardSpec       // made when missing; a shard that agents name is made, too
 	// Superuser is made in each shard when it is missing. Without a name there is none.
 	Superuser Login
-	// Stubs is the SQL text of the stub schema, for each database of each shard; "" = none.
-	Stubs string
+	// Stubs is the stub schema, for each database of each shard; nil = none.
+	Stubs *agent.StubSchema
 
 	// Poll is how often a shard is looked at without an event; 0 means 5 s.
 	Poll time.Duration

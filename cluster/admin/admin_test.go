@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	adminsql "neki/admin_sql"
 	"neki/catalog"
 	"neki/catalog/memstore"
 	"neki/cluster/admin"
@@ -31,7 +32,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	clusterName = "test"
 	token       = "shared token of the test"
-	stubs       = "CREATE SCHEMA IF NOT EXISTS neki; CREATE OR REPLACE VIEW neki.shards AS SELECT NULL::text AS shard;"
 )
 
 var super = admin.Login{Name: "boss", Password: "boss's password"}
@@ -145,7 +145,10 @@ func (w *world) agent(shard, node string, role catalog.Role, stop bool) *part {
 func (w *world) admin(id string, change func(*admin.Config)) (*admin.Admin, *part) {
 	w.t.Helper()
 	cfg := admin.Config{
-		Cluster: clusterName, ID: id, Store: w.store, HTTP: w.http, Token: token, Superuser: super, Stubs: stubs,
+		Cluster: clusterName, ID: id, Store: w.store, HTTP: w.http, Token: token, Superuser: super,
+		Stubs: &agent.StubSchema{
+			SQL: adminsql.StubSQL(), Version: adminsql.StubVersion(), VersionQuery: adminsql.StubVersionQuery,
+		},
 		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, Listen: "127.0.0.1:0",
 		Progress: func(step string) { w.t.Log(step) }, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
@@ -157,6 +160,22 @@ func (w *world) admin(id string, change func(*admin.Config)) (*admin.Admin, *par
 		w.t.Fatal(err)
 	}
 	return a, w.start("admin "+id, a.Run)
+}
+
+// ready waits until the shard is; if it never is, every member's state is in the failure.
+func (w *world) ready(a *admin.Admin) {
+	w.t.Helper()
+	err := admin.WaitReady(w.soon(), a.Live(), "sh1")
+	if err == nil {
+		return
+	}
+	if snap := a.Live().Snapshot(); snap != nil {
+		for _, n := range snap.Nodes {
+			st, err := (&agent.Client{URL: n.AgentURL, HTTP: w.http, Token: token}).Status(w.soon())
+			w.t.Logf("%s: %+v, %v", n.ID, st, err)
+		}
+	}
+	w.t.Fatalf("%v; %+v", err, a.Status())
 }
 
 func (w *world) soon() context.Context {
@@ -264,9 +283,7 @@ func testCluster(t *testing.T, store catalog.Store) {
 	agents := w.agents(true)
 	a, leading := w.admin("adm1", nil)
 	live := a.Live()
-	if err := admin.WaitReady(w.soon(), live, "sh1"); err != nil {
-		t.Fatalf("%v; %+v", err, a.Status())
-	}
+	w.ready(a)
 	t.Logf("ready in %v", time.Since(began))
 	snap := w.until(live, "healthy cluster", func(s *catalog.Snapshot) bool { return healthy(s, members[0], members[1:]...) })
 	checkProvisioned(t, w, snap)
@@ -406,9 +423,7 @@ func TestJoinAndRestart(t *testing.T) {
 		c.Profiles = []catalog.Profile{{Name: "default", Replicas: 1, Default: true}}
 	})
 	live := a.Live()
-	if err := admin.WaitReady(w.soon(), live, "sh1"); err != nil {
-		t.Fatalf("%v; %+v", err, a.Status())
-	}
+	w.ready(a)
 	w.agent("sh1", "sh1-c", catalog.RoleReplica, true)
 	w.agent("sh1", "sh1-r", catalog.RoleRdonly, true)
 	w.until(live, "joined members", func(s *catalog.Snapshot) bool {

@@ -10,7 +10,6 @@ import (
 	"neki/catalog"
 	"neki/catalog/etcdstore"
 	"neki/catalog/etcdstore/embedded"
-	"neki/cluster/admin"
 	"neki/cluster/agent"
 )
 
@@ -49,9 +48,7 @@ func TestClusterOnEtcd(t *testing.T) {
 	w.agents(true)
 	a, _ := w.admin("adm1", nil)
 	live := a.Live()
-	if err := admin.WaitReady(w.soon(), live, "sh1"); err != nil {
-		t.Fatalf("%v; %+v", err, a.Status())
-	}
+	w.ready(a)
 	t.Logf("ready in %v", time.Since(began))
 	w.until(live, "healthy cluster", func(s *catalog.Snapshot) bool { return healthy(s, members[0], members[1:]...) })
 	w.must("sh1-a", "CREATE TABLE t (id int)", "")

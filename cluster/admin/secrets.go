@@ -101,7 +101,7 @@ func ensureSecrets(ctx context.Context, store catalog.Store, cluster string, epo
 func (s Secrets) roles(super Login) []agent.RoleSpec {
 	specs := []agent.RoleSpec{
 		{Name: agent.RoleViewer},
-		{Name: agent.RoleOperator},
+		{Name: agent.RoleOperator, MemberOf: []string{agent.RoleViewer}},
 		{Name: agent.RoleReplication, Login: true, Replication: true, Verifier: s.Replication.Verifier},
 		{
 			Name: agent.RoleGateway, Login: true, Verifier: s.Gateway.Verifier, MemberOf: []string{"pg_monitor"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -88,6 +89,7 @@ func (a *Admin) serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler: a.Handler(), TLSConfig: a.cfg.TLS, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
 	go func() {

@@ -137,7 +137,13 @@ func (s *shardLoop) pass(ctx context.Context) (settled bool, err error) {
 		if action.Kind == decide.Apply && s.applied(action.Node) {
 			continue
 		}
-		if err := s.act(ctx, v, action); err != nil {
+		err := s.act(ctx, v, action)
+		if err != nil && action.Kind == decide.Apply && v.shard.Doc.Ready {
+			s.appliedAt, s.appliedTo = time.Now(), action.Node // at the next poll again
+			s.l.a.log.Warn("roles and stubs are not as they should be", "shard", s.uid, "node", action.Node, "error", err)
+			continue // what a user made in one database must not hold up repairs
+		}
+		if err != nil {
 			return false, fmt.Errorf("%s: %w", action, err)
 		}
 		settled = settled && action.Kind == decide.Apply
@@ -246,6 +252,9 @@ func (s *shardLoop) setBusy(node string, on bool) {
 // notePresence records members that stopped or began to answer, those that are new aside.
 func (s *shardLoop) notePresence(ctx context.Context, v *view) {
 	for _, m := range v.shard.Members {
+		if m.Known && m.Empty { // it has not been up yet
+			continue
+		}
 		before, known := s.up[m.ID]
 		s.up[m.ID] = m.Up
 		switch {

@@ -122,6 +122,42 @@ func (r *running) end(t *testing.T) {
 	}
 }
 
+var errCut = errors.New("cut by the test")
+
+// background runs something until the test ends.
+func (b *bench) background(name string, run func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	b.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			b.t.Errorf("%s: %v", name, err)
+		}
+	})
+}
+
+// view waits until node a's health in the Live is as wanted.
+func (b *bench) view(live *catalog.Live, what string, want func(*catalog.NodeHealth) bool) {
+	b.t.Helper()
+	ctx := b.soon()
+	for {
+		changed := live.Changed()
+		var h *catalog.NodeHealth
+		if snap := live.Snapshot(); snap != nil {
+			h = snap.Health("a")
+		}
+		if h != nil && want(h) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			b.t.Fatalf("no %s; last %+v", what, h)
+		}
+	}
+}
+
 func (b *bench) soon() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	b.t.Cleanup(cancel)
@@ -343,7 +379,7 @@ func TestRestartWaitsForCatalog(t *testing.T) {
 	b := newBench(t)
 	a := b.primary()
 	a.until(b, "primary", serving)
-	b.store.Interrupt(errors.New("cut by the test"))
+	b.store.Interrupt(errCut)
 	s, err := a.Status(b.soon())
 	if err != nil {
 		t.Fatal(err)
@@ -402,8 +438,14 @@ func TestStubs(t *testing.T) {
 	b := newBench(t)
 	a := b.primary()
 	a.mustQuery(b, "SELECT count(*)::text FROM pg_namespace WHERE nspname = 'neki'", "0")
-	stubs := "CREATE SCHEMA IF NOT EXISTS neki; CREATE OR REPLACE VIEW neki.shards AS SELECT NULL::text AS shard;"
-	o := agent.ApplyOrder{Order: head("stubs"), Stubs: stubs}
+	stubs := func(version, more string) *agent.StubSchema {
+		return &agent.StubSchema{
+			SQL: "BEGIN; CREATE SCHEMA IF NOT EXISTS neki; CREATE OR REPLACE VIEW neki.shards AS SELECT NULL::text AS shard;" +
+				more + "COMMENT ON SCHEMA neki IS '" + version + "'; COMMIT",
+			Version: version, VersionQuery: "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'neki'",
+		}
+	}
+	o := agent.ApplyOrder{Order: head("stubs"), Stubs: stubs("1", "")}
 	r, err := a.Apply(b.soon(), o)
 	if err != nil || len(r.Done) != 2 { // postgres and template1
 		t.Fatalf("%+v, %v", r, err)
@@ -412,11 +454,11 @@ func TestStubs(t *testing.T) {
 	if r, err := a.Apply(b.soon(), o); err != nil || len(r.Done) != 0 {
 		t.Fatalf("a second time: %+v, %v", r, err)
 	}
-	o.OpID, o.Stubs = "changed", stubs+"COMMENT ON VIEW neki.shards IS 'new'"
+	o.OpID, o.Stubs = "changed", stubs("2", "COMMENT ON VIEW neki.shards IS 'new';")
 	if r, err := a.Apply(b.soon(), o); err != nil || len(r.Done) != 2 {
 		t.Fatalf("changed text: %+v, %v", r, err)
 	}
-	o.OpID, o.Stubs = "broken", "CREATE TABLE neki.half (); SELECT 1/0"
+	o.OpID, o.Stubs = "broken", stubs("3", "CREATE TABLE neki.half (); SELECT 1/0;")
 	if _, err := a.Apply(b.soon(), o); err == nil {
 		t.Fatal("a broken text was accepted")
 	}

@@ -145,10 +145,10 @@ func (r *runner) apply(ctx context.Context, o ApplyOrder) (Result, error) {
 		return Result{}, err
 	}
 	did, err := ensureRoles(ctx, conn, o.Roles)
-	if err != nil || o.Stubs == "" {
+	if err != nil || o.Stubs == nil {
 		return Result{Done: did}, err
 	}
-	stubbed, err := r.ensureStubs(ctx, conn, o.Stubs)
+	stubbed, err := r.ensureStubs(ctx, conn, *o.Stubs)
 	return Result{Done: append(did, stubbed...)}, err
 }
 

@@ -71,10 +71,17 @@ type RoleSpec struct {
 // ApplyOrder says what must be in a primary's databases.
 type ApplyOrder struct {
 	Order
-	Roles []RoleSpec `json:"roles"`
-	// Stubs is run once in each database that takes connections, template1 too, and again when its text has changed.
-	// It must do no harm when run twice.
-	Stubs string `json:"stubs,omitempty"`
+	Roles []RoleSpec  `json:"roles"`
+	Stubs *StubSchema `json:"stubs,omitempty"`
+}
+
+// StubSchema is what each database that takes connections, template1 too, holds so that catalogues show the neki
+// schema (package adminsql makes it).
+type StubSchema struct {
+	SQL     string `json:"sql"` // one transaction, its BEGIN and COMMIT included; it may be run again
+	Version string `json:"version"`
+	// VersionQuery gives the version that a database holds: one row, or none, or NULL.
+	VersionQuery string `json:"version_query"`
 }
 
 // StopOrder stops Postgres until a start order.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -43,6 +44,7 @@ func (a *Agent) serve(ctx context.Context, l net.Listener) error {
 		Handler: Guard(a.routes(), a.cfg.TLS != nil, a.cfg.Token), TLSConfig: a.cfg.TLS,
 		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
 	go func() {

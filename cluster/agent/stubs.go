@@ -2,20 +2,14 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"hash/fnv"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// stubMarker begins the comment on schema neki that says which text of the stubs a database holds.
-const stubMarker = "controls the cluster; connect through a gateway. Stubs "
-
-// ensureStubs runs the stub text in each database that takes connections and doesn't hold this version of it.
-func (r *runner) ensureStubs(ctx context.Context, conn *pgx.Conn, text string) ([]string, error) {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(text)) // a hash never fails
-	version := fmt.Sprintf("%016x", h.Sum64())
+// ensureStubs brings each database that takes connections to the version of the stub schema.
+func (r *runner) ensureStubs(ctx context.Context, conn *pgx.Conn, stubs StubSchema) ([]string, error) {
 	rows, err := conn.Query(ctx, "SELECT oid, datname::text FROM pg_database WHERE datallowconn ORDER BY oid")
 	if err != nil {
 		return nil, err
@@ -29,50 +23,42 @@ func (r *runner) ensureStubs(ctx context.Context, conn *pgx.Conn, text string) (
 		return nil, err
 	}
 	var did []string
+	var failed []error
 	for _, d := range databases {
-		if r.stubbed[d.OID] == version {
+		if r.stubbed[d.OID] == stubs.Version {
 			continue
 		}
-		changed, err := r.a.stubDatabase(ctx, d.Name, text, version)
-		if err != nil {
-			return did, fmt.Errorf("stubs in database %s: %w", d.Name, err)
+		changed, err := r.a.stubDatabase(ctx, d.Name, stubs)
+		if err != nil { // the other databases get theirs; this one is tried again at the next poll
+			failed = append(failed, fmt.Errorf("stubs in database %s: %w", d.Name, err))
+			continue
 		}
 		if r.stubbed == nil {
 			r.stubbed = map[uint32]string{}
 		}
-		r.stubbed[d.OID] = version // so that polls don't open a connection to each database
+		r.stubbed[d.OID] = stubs.Version // so that polls don't open a connection to each database
 		if changed {
 			did = append(did, "stubs in "+d.Name)
 		}
 	}
-	return did, nil
+	return did, errors.Join(failed...)
 }
 
-// stubDatabase runs the text in one transaction. Users' event triggers don't fire in it.
-func (a *Agent) stubDatabase(ctx context.Context, name, text, version string) (changed bool, err error) {
+// stubDatabase runs the script if the database has another version. The script is a transaction, sent as one query.
+func (a *Agent) stubDatabase(ctx context.Context, name string, stubs StubSchema) (changed bool, err error) {
 	conn, err := a.connect(ctx, name, orderSQLLimit)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close(ctx) //nolint:errcheck // the statements' errors count
-	var comment *string
-	err = conn.QueryRow(ctx, "SELECT (SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'neki')").
-		Scan(&comment)
-	if err != nil {
+	var version *string
+	err = conn.QueryRow(ctx, stubs.VersionQuery).Scan(&version)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return false, err
 	}
-	if comment != nil && *comment == stubMarker+version {
+	if err == nil && version != nil && *version == stubs.Version {
 		return false, nil
 	}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL session_replication_role = replica"); err != nil {
-			return err
-		}
-		if _, err := tx.Conn().PgConn().Exec(ctx, text).ReadAll(); err != nil { // it holds many statements
-			return err
-		}
-		_, err := tx.Exec(ctx, "COMMENT ON SCHEMA neki IS '"+stubMarker+version+"'")
-		return err
-	})
+	_, err = conn.PgConn().Exec(ctx, stubs.SQL).ReadAll()
 	return err == nil, err
 }
