@@ -427,9 +427,10 @@ func (l *lexer) digitRun(class uint16, leading bool) bool {
 
 func (l *lexer) decimal() tokenKind {
 	kind := tokenInteger
+	start := l.pos
 	l.digitRun(classDigit, false)
-	// "1..10" is the integer 1 and "..".
-	if l.byteAt(l.pos) == '.' && l.byteAt(l.pos+1) != '.' {
+	// "1..10" is the integer 1 and "..", but "1_0..10" is not.
+	if l.byteAt(l.pos) == '.' && (l.byteAt(l.pos+1) != '.' || strings.IndexByte(l.text[start:l.pos], '_') >= 0) {
 		kind = tokenNumeric
 		l.pos++
 		l.digitRun(classDigit, false)

@@ -166,9 +166,10 @@ func Fingerprint(text string) (uint64, error) {
 	if err := check(text); err != nil {
 		return 0, err
 	}
-	f, err := pg_query.FingerprintToUInt64(text)
+	plain := blankComments(text)
+	f, err := pg_query.FingerprintToUInt64(plain)
 	if err != nil {
-		return 0, errParser(err, text, text)
+		return 0, errParser(err, text, plain)
 	}
 	return f, nil
 }
