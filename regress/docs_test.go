@@ -1,9 +1,11 @@
 package regress
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -112,4 +114,51 @@ func TestLinksOfTheManual(t *testing.T) {
 			}
 		}
 	}
+}
+
+var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// TestConfigsOfTheManual loads the example file and every neki.yaml that the manual shows.
+func TestConfigsOfTheManual(t *testing.T) {
+	example, err := os.ReadFile("../docs/neki.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := settings.LoadConfig(bytes.NewReader(example)); err != nil {
+		t.Errorf("neki.example.yaml: %v", err)
+	}
+	for _, key := range keysOf(reflect.TypeFor[settings.Config]()) {
+		if !bytes.Contains(example, []byte(key+":")) {
+			t.Errorf("neki.example.yaml does not show %s", key)
+		}
+	}
+	manual, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := yamlBlock.FindAllSubmatch(manual, -1)
+	if len(blocks) == 0 {
+		t.Error("operations.md shows no neki.yaml")
+	}
+	for _, block := range blocks {
+		if _, err := settings.LoadConfig(bytes.NewReader(block[1])); err != nil {
+			t.Errorf("%v in\n%s", err, block[1])
+		}
+	}
+}
+
+// keysOf gives the YAML keys of a struct and of those within.
+func keysOf(t reflect.Type) []string {
+	for t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var keys []string
+	for i := range t.NumField() {
+		keys = append(keys, t.Field(i).Tag.Get("yaml"))
+		keys = append(keys, keysOf(t.Field(i).Type)...)
+	}
+	return keys
 }
