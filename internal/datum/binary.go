@@ -92,7 +92,12 @@ func AppendBinary(dst []byte, oid uint32, d Datum, session *Session) ([]byte, er
 		return binary.BigEndian.AppendUint16(dst, uint16(d.n)), nil
 	case Int4OID, OIDOID, DateOID:
 		return binary.BigEndian.AppendUint32(dst, uint32(d.n)), nil
-	case Int8OID, LSNOID, TimestampOID, TimestamptzOID, Float8OID:
+	case Int8OID, LSNOID, TimestampOID, TimestamptzOID:
+		return binary.BigEndian.AppendUint64(dst, d.n), nil
+	case Float8OID:
+		if math.IsNaN(d.Float()) {
+			return binary.BigEndian.AppendUint64(dst, 0x7ff8<<48), nil // C's NaN; Go's has another bit set
+		}
 		return binary.BigEndian.AppendUint64(dst, d.n), nil
 	case Float4OID:
 		return binary.BigEndian.AppendUint32(dst, math.Float32bits(float32(d.Float()))), nil

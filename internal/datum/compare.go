@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"math"
-	"math/big"
 	"strings"
 
 	"github.com/cockroachdb/apd/v3"
@@ -129,28 +128,19 @@ func floatKey(f float64) uint64 {
 	return math.Float64bits(f)
 }
 
+// appendNumericKey writes sign, power of ten and the digits without trailing zeros.
 func appendNumericKey(dst []byte, d *apd.Decimal) []byte {
-	c := *d
-	if d.Form == apd.Finite {
-		coeff := d.Coeff.MathBigInt()
-		exp := d.Exponent
-		ten, r := big.NewInt(10), new(big.Int)
-		for coeff.Sign() != 0 {
-			q, m := new(big.Int).QuoRem(coeff, ten, r)
-			if m.Sign() != 0 {
-				break
-			}
-			coeff, exp = q, exp+1
-		}
-		if coeff.Sign() == 0 {
-			exp = 0
-		}
-		dst = binary.AppendVarint(append(dst, byte(btoi(d.Negative && coeff.Sign() != 0))), int64(exp))
-		b := coeff.Bytes()
-		return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
-	}
-	if isNaN(&c) {
+	switch {
+	case isNaN(d):
 		return append(dst, 2)
+	case d.Form == apd.Infinite:
+		return append(dst, 3+byte(btoi(d.Negative)))
+	case d.Coeff.Sign() == 0:
+		return append(dst, 5)
 	}
-	return append(dst, 3+byte(btoi(c.Negative)))
+	text := d.Coeff.String()
+	digits := strings.TrimRight(text, "0")
+	dst = binary.AppendVarint(append(dst, byte(btoi(d.Negative))), int64(d.Exponent)+int64(len(text)-len(digits)))
+	dst = binary.AppendUvarint(dst, uint64(len(digits)))
+	return append(dst, digits...)
 }
