@@ -73,10 +73,25 @@ func (c *Session) feed(data []byte) error {
 	if err := w.relay.Feed(c.lease, data, w.answers); err != nil {
 		return c.relayFailed(err)
 	}
-	if c.copied > 0 || !c.failed && w.relay.Pending() {
+	return c.copyGoesOn()
+}
+
+// copyGoesOn leaves the COPY if the server has ended it, and all of a message that it has the beginning of was sent.
+func (c *Session) copyGoesOn() error {
+	if c.copied > 0 || !c.failed && c.work.relay.Pending() {
 		return nil
 	}
 	return c.copyEnded()
+}
+
+// hearServer passes on what the server says while the client is slow to send more: an error, or its end.
+func (c *Session) hearServer() error {
+	_ = c.conn.SetDeadline(time.Time{})
+	w := c.lend()
+	if err := w.relay.Poll(c.lease, w.answers); err != nil {
+		return c.relayFailed(err)
+	}
+	return c.copyGoesOn()
 }
 
 // endCopy sends the client's end of the data. In the extended protocol the server answers at the next Sync.

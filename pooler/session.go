@@ -93,6 +93,7 @@ type Session struct {
 	lastPlan    atomic.Pointer[plan.Plan]
 	leasedShard atomic.Pointer[string]
 	leaving     atomic.Bool // drain: end when outside a transaction
+	feeding     atomic.Bool // waits for more COPY data of the client
 
 	mu        sync.Mutex
 	active    *backend.ServerConn // running a statement of this client: a cancel may be sent to it
@@ -149,6 +150,11 @@ func (e *fatalError) Unwrap() error { return e.err }
 // run serves the client until it or the gateway ends the session, then gives everything back.
 func (c *Session) run() {
 	err := c.conn.Serve(c)
+	for errors.Is(err, os.ErrDeadlineExceeded) && c.endCause() == nil && c.phase == phaseCopying {
+		if err = c.hearServer(); err == nil { // woken because the server spoke in the middle of a COPY
+			err = c.conn.Serve(c)
+		}
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if cause := c.endCause(); cause != nil {
 			_ = c.conn.SetDeadline(time.Now().Add(time.Second))
@@ -200,6 +206,9 @@ func (c *Session) Park() {
 	if w == nil {
 		return
 	}
+	if c.phase == phaseCopying {
+		c.feeding.Store(true)
+	}
 	if w.start < w.end || len(w.ops) > 0 || w.relay.Pending() {
 		return
 	}
@@ -211,6 +220,9 @@ func (c *Session) Park() {
 func (c *Session) Received(n int) error {
 	w := c.work
 	w.end += n
+	if c.phase == phaseCopying {
+		c.feeding.Store(false)
+	}
 	if c.leaving.Load() {
 		if err := c.leave(); err != nil {
 			return err

@@ -53,9 +53,22 @@ func (c *Session) check(now time.Time, idle, idleInTx time.Duration) {
 			c.end(errIdleInTx)
 		}
 	case stateActive:
+		c.wakeFeeding()
 		if lasted > goneAfter && !c.conn.Alive() {
 			c.kill(errClientGone)
 		}
+	}
+}
+
+// wakeFeeding wakes a session that waits for COPY data when its server has something to say: it has failed.
+func (c *Session) wakeFeeding() {
+	if !c.feeding.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if sc := c.active; sc != nil && sc.Speaks() && c.feeding.CompareAndSwap(true, false) {
+		c.conn.Interrupt()
 	}
 }
 

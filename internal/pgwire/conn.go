@@ -418,21 +418,34 @@ func (c *Conn) onWritable(fd uintptr) bool {
 // Alive reports whether the peer still holds the connection, without reading from it: false after its FIN or RST.
 // Bytes that wait to be read count as alive.
 func (c *Conn) Alive() bool {
+	n, err := c.peek()
+	return n > 0 || err == syscall.EAGAIN || err == syscall.EINTR
+}
+
+// Readable reports whether bytes wait in the socket, or the peer has closed it.
+func (c *Conn) Readable() bool {
+	n, err := c.peek()
+	return n > 0 || err == nil
+}
+
+// peek looks for a byte without taking it.
+func (c *Conn) peek() (n int, err error) {
 	s, ok := c.socket().(syscall.Conn)
 	if !ok {
-		return true
+		return 0, syscall.EAGAIN
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return false
+		return 0, err
 	}
-	alive := true
-	err = raw.Control(func(fd uintptr) {
+	ctlErr := raw.Control(func(fd uintptr) {
 		var b [1]byte
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		alive = n > 0 || err == syscall.EAGAIN || err == syscall.EINTR
+		n, _, err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	})
-	return err == nil && alive
+	if ctlErr != nil {
+		err = ctlErr
+	}
+	return n, err
 }
 
 // socket is the connection under any TLS.

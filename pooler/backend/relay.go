@@ -138,6 +138,20 @@ func (r *Relay) Feed(sc *ServerConn, out, buf []byte) error {
 	return err
 }
 
+// Poll passes on what sc has sent already.
+func (r *Relay) Poll(sc *ServerConn, buf []byte) error {
+	r.CopyIn = false
+	for {
+		n, err := sc.conn.TryRead(buf)
+		if err != nil || n == 0 {
+			return err
+		}
+		if done, err := r.onChunk(buf[:n]); done || err != nil {
+			return err
+		}
+	}
+}
+
 // IgnoreSyncs takes the Syncs that directly follow the request in hand as answered: a server in COPY IN ignores them.
 func (r *Relay) IgnoreSyncs() {
 	for i := r.head + 1; i < len(r.expects) && r.expects[i].Kind == 'S'; i++ {

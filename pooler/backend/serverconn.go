@@ -278,5 +278,8 @@ func (sc *ServerConn) Drain(ctx context.Context, r *Relay, buf []byte) error {
 	return nil
 }
 
+// Speaks reports whether the server has sent something that was not read yet. Any goroutine may ask.
+func (sc *ServerConn) Speaks() bool { return sc.conn.Readable() }
+
 // Release gives the connection back to its pool.
 func (sc *ServerConn) Release() { sc.pool.Release(sc) }
