@@ -45,6 +45,8 @@ type world struct {
 	inst  pgproc.Installation
 	acct  pgproc.Account
 
+	progress func(step string)
+
 	mu      sync.Mutex
 	ports   map[string]int
 	servers map[string]*pgproc.Instance
@@ -54,7 +56,7 @@ func newWorld(t *testing.T, store catalog.Store) *world {
 	t.Helper()
 	w := &world{
 		t: t, store: store, http: &http.Client{Transport: &http.Transport{}}, ports: map[string]int{},
-		servers: map[string]*pgproc.Instance{},
+		servers: map[string]*pgproc.Instance{}, progress: func(step string) { t.Log(step) },
 	}
 	w.inst, w.acct = testpg.Installation(t)
 	dir, err := os.MkdirTemp("", "nekiadmin-")
@@ -133,7 +135,7 @@ func (w *world) agent(shard, node string, role catalog.Role, stop bool) *part {
 	a, err := agent.New(agent.Config{
 		Cluster: clusterName, Node: node, Shard: shard, Role: role, Dir: filepath.Join(w.dir, node), Port: w.port(node),
 		Installation: w.inst, Account: w.acct, Store: w.store, Token: token, StopPostgres: stop,
-		Settings: pgproc.Settings{"fsync": "off"}, Progress: func(step string) { w.t.Log(step) },
+		Settings: pgproc.Settings{"fsync": "off"}, Progress: w.progress,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -150,7 +152,7 @@ func (w *world) admin(id string, change func(*admin.Config)) (*admin.Admin, *par
 			SQL: adminsql.StubSQL(), Version: adminsql.StubVersion(), VersionQuery: adminsql.StubVersionQuery,
 		},
 		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, Listen: "127.0.0.1:0",
-		Progress: func(step string) { w.t.Log(step) }, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+		Progress: w.progress, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	if change != nil {
 		change(&cfg)
@@ -409,6 +411,54 @@ func checkLag(t *testing.T, w *world, live *catalog.Live) {
 		t.Fatal(err)
 	}
 	w.until(live, "caught up replica", func(s *catalog.Snapshot) bool { return healthy(s, "sh1-a", "sh1-b", "sh1-c") })
+}
+
+// Provisioning that is cut off again and again, each time a step later, goes on where it was: one initdb, one copy of
+// each replica that counts.
+func TestInterruptedProvisioning(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	w := newWorld(t, store)
+	for cut := 1; cut <= 4; cut++ {
+		var mu sync.Mutex
+		steps, reached := 0, make(chan struct{})
+		w.progress = func(step string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if steps++; steps == cut {
+				close(reached)
+			}
+		}
+		parts := w.agents(false)
+		_, leading := w.admin("adm1", nil)
+		select {
+		case <-reached:
+		case <-w.soon().Done():
+			t.Fatalf("not %d steps", cut)
+		}
+		for _, p := range append(parts, leading) {
+			w.end(p)
+		}
+	}
+	w.progress = func(string) {}
+	w.agents(true)
+	a, _ := w.admin("adm1", nil)
+	w.ready(a)
+	snap := w.until(a.Live(), "healthy cluster", func(s *catalog.Snapshot) bool { return healthy(s, members[0], members[1:]...) })
+	checkProvisioned(t, w, snap)
+	events, err := catalog.ListEvents(w.soon(), store, clusterName, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialised := 0
+	for _, e := range events {
+		if e.Kind == "initialised" {
+			initialised++
+		}
+	}
+	if initialised != 1 {
+		t.Errorf("initialised %d times: %+v", initialised, events)
+	}
 }
 
 // A replica that comes later is copied and joins the acknowledgers; an rdonly one is copied and doesn't. A killed

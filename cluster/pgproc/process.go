@@ -210,7 +210,10 @@ func killAll(dir string, which func(program string) bool) error {
 		}
 		return err
 	}
-	deadline := time.Now().Add(killTimeout)
+	deadline := time.NewTimer(killTimeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
 	for {
 		pids, err := processesIn(dir, which)
 		if err != nil || len(pids) == 0 {
@@ -221,10 +224,11 @@ func killAll(dir string, which func(program string) bool) error {
 				return err
 			}
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-deadline.C:
 			return fmt.Errorf("processes %v of %s don't die", pids, dir)
+		case <-tick.C:
 		}
-		time.Sleep(pollEvery)
 	}
 }
 
