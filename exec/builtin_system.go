@@ -17,6 +17,14 @@ func environment(get func(e *Env) string) Builtin {
 	}
 }
 
+// setConfig gives the value that the parameter has now: whoever runs the statement has applied its set_config calls before.
+func setConfig(c Call, a []datum.Datum) (datum.Datum, error) {
+	if a[0].IsNull() {
+		return datum.Null, pgerr.New("22004", "SET requires parameter name")
+	}
+	return currentSetting(c, a[:1])
+}
+
 func currentSetting(c Call, a []datum.Datum) (datum.Datum, error) {
 	name := a[0].Text()
 	if c.run.env.Vars != nil {
@@ -72,5 +80,5 @@ var systemBuiltins = map[string]Builtin{
 	"pg_backend_pid":   func(c Call, _ []datum.Datum) (datum.Datum, error) { return datum.Int(int64(c.run.env.PID)), nil },
 	"pg_size_pretty":   sizePretty,
 
-	"show_config_by_name": currentSetting, "show_config_by_name_missing_ok": currentSetting,
+	"set_config_by_name": setConfig, "show_config_by_name": currentSetting, "show_config_by_name_missing_ok": currentSetting,
 }

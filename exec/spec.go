@@ -95,6 +95,9 @@ type Operator interface {
 	open(f *frame) (Node, error)
 }
 
+// Width gives the number of an operator's columns.
+func Width(o Operator) int { return o.width() }
+
 // run is what all nodes of one execution share.
 type run struct {
 	ctx     context.Context

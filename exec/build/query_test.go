@@ -267,3 +267,29 @@ func TestSpecIsShared(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceIsTold checks what a relation learns of the query and of who asks.
+func TestSourceIsTold(t *testing.T) {
+	var got exec.Need
+	source := exec.NewTableFunc([]exec.Column{text("a"), {Name: "n", Type: datum.Of(datum.Int4OID)}},
+		func(_ context.Context, need exec.Need) ([][]any, error) {
+			got = need
+			return [][]any{{"x", 1}, {"y", 2}}, nil
+		})
+	stmt, err := sqlparse.Parse("SELECT n FROM neki.t WHERE a = $1 AND n > 0 AND 2 = n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := build.Query(stmt, relations{"neki.t": source}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := spec.All(t.Context(), &exec.Env{Params: []datum.Datum{datum.Text("y")}, Caller: "me"})
+	if err != nil || len(rows) != 1 || rows[0][0].Int() != 2 {
+		t.Errorf("rows %v, %v", rows, err)
+	}
+	if got.Env.Caller != "me" || len(got.Equal) != 2 || got.Equal[0].Column != 0 || got.Equal[0].Value.Text() != "y" ||
+		got.Equal[1].Column != 1 || got.Equal[1].Value.Int() != 2 {
+		t.Errorf("the source was told %+v", got)
+	}
+}

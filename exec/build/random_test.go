@@ -405,7 +405,8 @@ func (g *generator) literal(t kind, typed bool) string {
 	case kLSN:
 		return pick(g, "'0/1000'::pg_lsn", "'1/AB'::pg_lsn")
 	case kInts:
-		return pick(g, "'{1,2,3}'::int[]", "ARRAY[1, NULL, -5]", "'{}'::int[]", "ARRAY[7]")
+		// no empty constant: Postgres 15 takes (x >= ANY ('{}')) IS FALSE for strict and so makes an outer join an inner one
+		return pick(g, "'{1,2,3}'::int[]", "ARRAY[1, NULL, -5]", "ARRAY[7]")
 	}
 	return pick(g, "'{a,b}'::text[]", "ARRAY['x', NULL, 'a']", "ARRAY['n1', 'sh1']::text[]")
 }

@@ -394,7 +394,13 @@ func (s *selection) plan() (*query, error) {
 	op, width := s.from.op, s.from.width
 	if s.where != nil {
 		pushDown(op, s.where)
-		op = &exec.Filter{Input: op, Cond: s.where}
+		rest, err := joinBy(op, conjuncts(s.where))
+		if err != nil {
+			return nil, err
+		}
+		if cond := conjunction(rest); cond != nil {
+			op = &exec.Filter{Input: op, Cond: cond}
+		}
 	}
 	exprs := make([]exec.Expr, len(s.targets))
 	for i, t := range s.targets {
@@ -552,6 +558,31 @@ func (g *grouping) replace(e exec.Expr) (exec.Expr, error) {
 			"column \"%s\" must appear in the GROUP BY clause or be used in an aggregate function", c.Name)
 	}
 	return nil, nil
+}
+
+// joinBy makes conditions column = column of WHERE the keys of the inner joins below, which would else pair all rows
+// with all. It gives the conditions that remain.
+func joinBy(op exec.Operator, conds []exec.Expr) ([]exec.Expr, error) {
+	join, ok := op.(*exec.Join)
+	if !ok || join.Kind != exec.InnerJoin {
+		return conds, nil
+	}
+	width := exec.Width(join.Left)
+	left, right, rest, err := hashKeys(conds, width)
+	if err != nil {
+		return nil, err
+	}
+	join.LeftKeys, join.RightKeys = append(join.LeftKeys, left...), append(join.RightKeys, right...)
+	var below, here []exec.Expr
+	for _, c := range rest {
+		if sideOf(c, width) == leftSide {
+			below = append(below, c)
+		} else {
+			here = append(here, c)
+		}
+	}
+	below, err = joinBy(join.Left, below)
+	return append(below, here...), err
 }
 
 // pushDown tells a scanned source of the conditions column = constant.
