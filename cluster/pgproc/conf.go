@@ -20,6 +20,9 @@ type Settings map[string]string
 // synchronous_standby_names is never empty on a member that may be promoted: a change from ” to a name is effective
 // only when the checkpointer reads it, so commits could be acknowledged with no standby at all. FencedStandbys, a
 // name that nobody has, lets none be acknowledged.
+//
+// An idle receiver hears from its primary only when it asks, after half of wal_receiver_timeout (measured; the status
+// interval and wal_sender_timeout don't matter). Half of 4 s leaves a second until a silence of 3 s counts as a cut link.
 func DevSettings() Settings {
 	return Settings{
 		"shared_buffers": "24MB", "huge_pages": "off", "max_connections": "100", "max_prepared_transactions": "100",
@@ -28,7 +31,7 @@ func DevSettings() Settings {
 		"wal_level": "logical", "hot_standby": "on", "wal_log_hints": "on", "full_page_writes": "on", "fsync": "on",
 		"synchronous_commit": "on", "synchronous_standby_names": FencedStandbys,
 		"restart_after_crash": "off", "recovery_target_timeline": "latest",
-		"wal_receiver_status_interval": "1s", "wal_receiver_timeout": "5s", "wal_sender_timeout": "5s",
+		"wal_receiver_status_interval": "1s", "wal_receiver_timeout": "4s", "wal_sender_timeout": "5s",
 		"wal_retrieve_retry_interval": "200ms", "hot_standby_feedback": "on", "max_standby_streaming_delay": "5s",
 		"max_wal_senders": "10", "max_replication_slots": "10", "wal_keep_size": "128MB", "max_slot_wal_keep_size": "4GB",
 		"tcp_keepalives_idle": "2", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "3",
