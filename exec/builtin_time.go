@@ -100,7 +100,8 @@ func nowBuiltin(c Call, _ []datum.Datum) (datum.Datum, error) {
 }
 
 var timeBuiltins = map[string]Builtin{
-	"now": nowBuiltin,
+	"now":               nowBuiltin,
+	"timestamp_to_char": timeToChar, "timestamptz_to_char": timeToChar,
 	"statement_timestamp": func(c Call, a []datum.Datum) (datum.Datum, error) {
 		if c.run.env.Statement.IsZero() {
 			return nowBuiltin(c, a)

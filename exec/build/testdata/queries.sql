@@ -263,6 +263,7 @@ SELECT 'NaN'::float8::int
 SELECT 123.456::numeric(4,2)
 SELECT repeat('x', 3)::varchar(2), 'abc'::name
 SELECT max(n) FROM replicas WHERE n > (SELECT avg(n) FROM replicas)
+SELECT to_char(since, 'YYYY-MM-DD HH24:MI:SS.US'), to_char(at, 'DD Mon YYYY, HH12:MI am'), to_char(day, 'Month MON month Q/YY MS [x] ü'), to_char(since, 'yyyymmdd hh PM'), to_char(at, '') FROM replicas
 -- refused: what can't be done exactly is 0A000
 SELECT load FROM replicas ORDER BY doc
 SELECT ln(2.0)
@@ -278,3 +279,4 @@ SELECT pg_typeof(1)
 SELECT array_agg(tags) FROM replicas
 SELECT to_char(1, '9')
 SELECT max(n) FROM replicas GROUP BY ()
+SELECT to_char(since, 'Day') FROM replicas
