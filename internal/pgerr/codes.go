@@ -60,6 +60,7 @@ const (
 	AdminShutdown                    = "57P01"
 	CannotConnectNow                 = "57P03"
 	IdleSessionTimeout               = "57P05"
+	ConfigFileError                  = "F0000"
 	SystemError                      = "58000"
 	InternalError                    = "XX000"
 )

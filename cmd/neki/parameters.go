@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	adminsql "neki/admin_sql"
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/settings"
+)
+
+// parameters are those of the file, below those that were set by SQL, which are in the catalog. It is safe for
+// concurrent use.
+type parameters struct {
+	store   catalog.Store
+	cluster string
+	live    *catalog.Live
+	log     *slog.Logger
+
+	mu    sync.Mutex
+	file  map[string]string // never changed, only replaced
+	value settings.Parameters
+	wrong string                    // why what the catalog has is not in force; "" = it is
+	apply func(settings.Parameters) // nil until follow
+}
+
+// Scopes of parameters that are no profile's.
+const (
+	scopeGateway = "gateway"
+	scopeAdmin   = "admin"
+)
+
+// setVisible bounds the wait of SetParameter for its effect here.
+const setVisible = 3 * time.Second
+
+func newParameters(cfg gatewayConfig) (*parameters, error) {
+	p := &parameters{store: cfg.Store, cluster: cfg.Cluster, live: cfg.Live, log: cfg.Log, file: cfg.Parameters}
+	var err error
+	p.value, err = merge(p.file, nil)
+	return p, err
+}
+
+// merge puts the parameters of a snapshot over those of the file.
+func merge(file map[string]string, snap *catalog.Snapshot) (settings.Parameters, error) {
+	var pairs []settings.Pair
+	for name, value := range file {
+		pairs = append(pairs, settings.Pair{Name: name, Value: value})
+	}
+	if snap != nil {
+		for _, scope := range []string{scopeGateway, scopeAdmin} {
+			for name, value := range snap.ParametersOf(scope) {
+				pairs = append(pairs, settings.Pair{Name: name, Value: value})
+			}
+		}
+	}
+	return settings.DefaultParameters().SetAll(pairs)
+}
+
+// now gives the parameters in force.
+func (p *parameters) now() settings.Parameters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.value
+}
+
+// follow keeps apply informed until ctx ends.
+func (p *parameters) follow(ctx context.Context, apply func(settings.Parameters)) {
+	p.mu.Lock()
+	p.apply = apply
+	p.mu.Unlock()
+	for {
+		changed := p.live.Changed()
+		p.sync()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sync puts in force what file and catalog say. Where they don't fit together the last good ones stay.
+func (p *parameters) sync() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	value, err := merge(p.file, p.live.Snapshot())
+	if err != nil {
+		if p.wrong != err.Error() {
+			p.wrong = err.Error()
+			p.log.Warn("parameters in the catalog don't fit; the last good ones stay in force", "error", err)
+		}
+		return
+	}
+	p.wrong = ""
+	if value != p.value && p.apply != nil {
+		p.apply(value)
+	}
+	p.value = value
+}
+
+// setFile takes other parameters from the file.
+func (p *parameters) setFile(values map[string]string) error {
+	if _, err := merge(values, nil); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.file = maps.Clone(values)
+	p.mu.Unlock()
+	p.sync()
+	return nil
+}
+
+// Parameters lists all, with where each value comes from.
+func (p *parameters) Parameters(context.Context) ([]adminsql.ParameterRow, error) {
+	snap := p.live.Snapshot()
+	p.mu.Lock()
+	value, file := p.value, p.file
+	p.mu.Unlock()
+	rows := make([]adminsql.ParameterRow, 0, len(settings.ParameterTable()))
+	for _, t := range settings.ParameterTable() {
+		source := "default"
+		if _, ok := file[t.Name]; ok {
+			source = "file"
+		}
+		if _, ok := snap.Parameter(t.Scope, t.Name); ok {
+			source = "sql"
+		}
+		rows = append(rows, adminsql.ParameterRow{
+			Scope: t.Scope, Name: t.Name, Value: t.Format(value), Default: t.Default, Unit: t.Unit, Source: source,
+			Text: t.Description,
+		})
+	}
+	for i := range snap.Profiles {
+		profile := &snap.Profiles[i]
+		for name, v := range profile.Parameters {
+			rows = append(rows, adminsql.ParameterRow{
+				Scope: profile.Name, Name: name, Value: v, Source: "sql", Text: "Postgres parameter of the profile's instances",
+			})
+		}
+	}
+	return rows, nil
+}
+
+// SetParameter changes a parameter for the whole cluster and returns when it is in force here.
+func (p *parameters) SetParameter(ctx context.Context, scope, name, value string) error {
+	snap := p.live.Snapshot()
+	if scope != scopeGateway && scope != scopeAdmin {
+		if snap.Profile(scope) != nil && scope != "" {
+			return pgerr.New(pgerr.FeatureNotSupported, "parameters of a profile can't be changed by SQL yet").
+				WithHint("Scopes whose parameters can be set are gateway and admin.")
+		}
+		return pgerr.New(pgerr.InvalidParameterValue, "unknown scope %q", scope).WithHint("Allowed are gateway and admin.")
+	}
+	current, err := merge(p.fileNow(), snap)
+	if err != nil {
+		current = p.now()
+	}
+	if _, err := current.Set(name, value); err != nil {
+		return err
+	}
+	row, _ := settings.FindParameter(name) // Set has found it
+	if row.Scope != scope {
+		return pgerr.New(pgerr.InvalidParameterValue, "parameter %q is not one of scope %q", row.Name, scope).
+			WithHint("Its scope is %q.", row.Scope)
+	}
+	rev, err := catalog.PutParameter(ctx, p.store, p.cluster, scope, row.Name, value)
+	if err != nil {
+		return err
+	}
+	return p.awaitRevision(ctx, rev)
+}
+
+func (p *parameters) fileNow() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.file
+}
+
+// awaitRevision waits until a write of the catalog is seen and in force.
+func (p *parameters) awaitRevision(ctx context.Context, rev int64) error {
+	ctx, cancel := context.WithTimeout(ctx, setVisible)
+	defer cancel()
+	for {
+		changed := p.live.Changed()
+		if p.live.Snapshot().Revision >= rev {
+			p.sync()
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "the parameter is set, but this gateway has not seen it yet").
+				WithHint("It comes into force when the gateway reaches the catalog again.")
+		}
+	}
+}
+
+// events are those in the catalog.
+type events struct {
+	store   catalog.Store
+	cluster string
+}
+
+// Bounds of what neki.events asks of the catalog.
+const (
+	eventLimit = 1000
+	eventWait  = 3 * time.Second
+)
+
+// Events lists the newest events, newest first.
+func (e events) Events(ctx context.Context) ([]catalog.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, eventWait)
+	defer cancel()
+	list, err := catalog.ListEvents(ctx, e.store, e.cluster, eventLimit)
+	return list, unavailable(err)
+}
+
+// Record adds an event.
+func (e events) Record(ctx context.Context, event catalog.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, eventWait)
+	defer cancel()
+	_, err := catalog.AppendEvent(ctx, e.store, e.cluster, event)
+	return unavailable(err)
+}
+
+// unavailable says to a client that the catalog does not answer.
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*pgerr.Error](err); ok {
+		return err
+	}
+	return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "the catalog does not answer: %w", err).
+		WithHint("Statements on shards and the other relations of schema neki work without it.")
+}
