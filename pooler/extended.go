@@ -246,7 +246,7 @@ func (c *Session) runSegment(end byte) error {
 		return c.replyReady()
 	}
 	snap := c.srv.cfg.Cluster.Snapshot()
-	if hasOwn(w.ops) {
+	if c.hasOwn(w.ops) {
 		return c.runMixed(end, snap)
 	}
 	c.parsing = c.parsing[:0]

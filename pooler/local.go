@@ -79,6 +79,9 @@ func (c *Session) localAnswer(p *plan.Plan, snap *catalog.Snapshot) (answer, err
 		return answer{columns: localColumns(p), rows: [][]string{{value}}, tag: "SHOW"}, err
 	case p.Set != nil:
 		return c.setOwn(p.Set)
+	case p.Kind == sqlparse.KindDeallocate:
+		delete(c.statements, p.Prepared.Name)
+		return answer{tag: "DEALLOCATE"}, nil
 	case p.Explain != nil:
 		lines, err := c.explain(p.Explain, snap)
 		rows := make([][]string, len(lines))
@@ -107,12 +110,49 @@ func (c *Session) setOwn(s *sqlparse.SetStmt) (answer, error) {
 		return answer{}, err
 	}
 	if c.status != 'I' || s.Local {
-		return answer{}, pgerr.New(pgerr.ActiveSQLTransaction, "%s cannot be changed inside a transaction", s.Name).
-			WithDetail("A transaction's reads stay on the instances that it began on.").
-			WithHint("SET it before BEGIN; SET LOCAL is not possible for this setting.")
+		return answer{}, errSetInTx(s.Name)
 	}
 	c.vars = c.srv.interner.WithNeki(c.vars, neki)
 	return answer{tag: tag}, nil
+}
+
+func errSetInTx(name string) *pgerr.Error {
+	return pgerr.New(pgerr.ActiveSQLTransaction, "%s cannot be changed inside a transaction", name).
+		WithDetail("A transaction's reads stay on the instances that it began on.").
+		WithHint("SET it before BEGIN; SET LOCAL is not possible for this setting.")
+}
+
+// setConfigs runs the set_config calls of a statement that the gateway answers: all name __neki settings.
+func (c *Session) setConfigs(p *plan.Plan) error {
+	neki := c.vars.Neki()
+	for i := range p.SetConfigs {
+		s := &p.SetConfigs[i]
+		if c.status != 'I' || s.Local {
+			return errSetInTx(s.Name)
+		}
+		var err error
+		if s.Null {
+			neki, err = neki.ResetTo(s.Name, c.defaults.Neki())
+		} else {
+			neki, err = neki.Set(s.Name, s.Value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if neki != c.vars.Neki() {
+		c.vars = c.srv.interner.WithNeki(c.vars, neki)
+	}
+	return nil
+}
+
+// appendOwnSettings appends the __neki settings as rows of SHOW ALL.
+func (c *Session) appendOwnSettings(dst []byte) []byte {
+	neki := c.vars.Neki()
+	for _, s := range settings.All() {
+		dst = appendTextRow(dst, []string{s.Name, s.Format(neki), s.Description})
+	}
+	return dst
 }
 
 // explain makes the rows of EXPLAIN (NEKI_PLAN).

@@ -65,7 +65,8 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 		return nil, err
 	}
 	c := &Session{
-		srv: s, user: st.User, role: r, keys: backend.Login{Keys: keys}, protocol: st.ProtocolVersion, status: 'I',
+		srv: s, conn: pgwire.NewConn(st.Conn), user: st.User, role: r,
+		keys: backend.Login{Keys: keys, Seq: s.nextToken()}, protocol: st.ProtocolVersion, status: 'I',
 		connected: time.Now(), addr: st.Raw.RemoteAddr().String(), tls: st.TLS,
 	}
 	if c.defaults, err = s.startupVars(st); err != nil {
@@ -373,7 +374,6 @@ func (c *Session) greet(ctx context.Context, st *pgwire.Startup) error {
 		return err
 	}
 	_ = st.Conn.SetDeadline(time.Time{})
-	c.conn = pgwire.NewConn(st.Conn)
 	c.mu.Lock()
 	killed := c.cause != nil
 	c.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/pooler/plan"
+	"neki/sqlparse"
 )
 
 // ownPortal is a portal over a statement that the gateway answers. Its rows are made at the first Execute and handed out
@@ -26,18 +27,32 @@ type ownPortal struct {
 }
 
 // isOwn reports whether the gateway itself answers the message, given its statement.
-func (o *op) isOwn() bool {
-	return o.typ == 'C' && o.statement ||
-		o.plan != nil && (o.plan.Route.Kind == plan.RouteLocal || o.plan.Route.Kind == plan.RouteVirtual)
+func (c *Session) isOwn(o *op) bool {
+	return o.typ == 'C' && o.statement || o.plan != nil && !c.isServers(o.plan)
 }
 
-func hasOwn(ops []op) bool {
+// isServers reports whether a server answers the statement: not the session, nor the neki schema.
+func (c *Session) isServers(p *plan.Plan) bool {
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p)
+}
+
+// deallocates reports whether p is a DEALLOCATE of a statement that was prepared by the protocol: servers know it by
+// another name, and share it with other clients.
+func (c *Session) deallocates(p *plan.Plan) bool {
+	if p.Kind != sqlparse.KindDeallocate || p.Prepared.All {
+		return false
+	}
+	_, ok := c.statements[p.Prepared.Name]
+	return ok
+}
+
+func (c *Session) hasOwn(ops []op) bool {
 	servers := false
 	own := false
 	for i := range ops {
 		switch {
 		case ops[i].typ == 'C' && ops[i].statement:
-		case ops[i].isOwn():
+		case c.isOwn(&ops[i]):
 			own = true
 		case ops[i].err == nil:
 			servers = true
@@ -55,8 +70,8 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 	for i := 0; i < len(ops); {
 		stop := i + 1
 		var err error
-		if ops[i].err == nil && !ops[i].isOwn() {
-			for stop < len(ops) && ops[stop].err == nil && !ops[stop].isOwn() {
+		if ops[i].err == nil && !c.isOwn(&ops[i]) {
+			for stop < len(ops) && ops[stop].err == nil && !c.isOwn(&ops[stop]) {
 				stop++
 			}
 			err = c.runOps(ops[i:stop], snap)
@@ -373,7 +388,9 @@ func (c *Session) executeOwn(body []byte) error {
 	if !p.ran {
 		p.ran = true
 		if p.prepared != nil {
-			p.rows, p.tag, err = c.runVirtual(nil, p.prepared, p.params, p.formats)
+			if err = c.setConfigs(p.plan); err == nil {
+				p.rows, p.tag, err = c.runVirtual(nil, p.prepared, p.params, p.formats)
+			}
 		} else {
 			err = c.runLocalPortal(p)
 		}

@@ -31,7 +31,7 @@ func (c *Session) query(m message) error {
 		return c.refuseQuery(pgerr.From(err))
 	}
 	w.parts = parts
-	if allBackend(parts) {
+	if c.allServers(parts) {
 		return c.forwardQuery(m.raw, parts, snap)
 	}
 	return c.runParts(text, parts, snap)
@@ -43,11 +43,10 @@ func cString(body []byte) ([]byte, bool) {
 	return body[:max(at, 0)], at >= 0 && at == len(body)-1
 }
 
-// allBackend reports whether a server alone answers all parts, with the original text.
-func allBackend(parts []plan.Part) bool {
+// allServers reports whether a server alone answers all parts, with the original text.
+func (c *Session) allServers(parts []plan.Part) bool {
 	for i := range parts {
-		p := parts[i].Plan
-		if !p.Route.Backend() && p.Route.Kind != plan.RouteControl {
+		if !c.isServers(parts[i].Plan) {
 			return false
 		}
 	}
@@ -160,8 +159,8 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 	for i := 0; i < len(own) && !c.failed; {
 		end := i + 1
 		var err error
-		if isServers(own[i].Plan) {
-			for end < len(own) && isServers(own[end].Plan) {
+		if c.isServers(own[i].Plan) {
+			for end < len(own) && c.isServers(own[end].Plan) {
 				end++
 			}
 			err = c.runGroup(text, own[i:end], snap)
@@ -174,10 +173,6 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 		i = end
 	}
 	return c.replyReady()
-}
-
-func isServers(p *plan.Plan) bool {
-	return p.Route.Backend() || p.Route.Kind == plan.RouteControl
 }
 
 // runGroup runs neighbouring statements of a string on a server, without passing its ReadyForQuery on.

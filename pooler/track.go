@@ -44,7 +44,9 @@ func (c *Session) Failed(index int, code []byte, fatal bool) {
 		c.unparse(index)
 	}
 	if p := c.current; p != nil && string(code) != pgerr.SyntaxError {
-		c.pins |= p.Pins & (plan.PinOpaque | plan.PinAdvisoryLock) // a rollback does not take these back
+		if pins := p.Pins & (plan.PinOpaque | plan.PinAdvisoryLock); pins != 0 { // a rollback does not take these back
+			c.pin(pins)
+		}
 	}
 }
 
@@ -203,9 +205,13 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 		c.followSetConfig(&p.SetConfigs[i])
 	}
 	if p.Pins != 0 {
-		c.pins |= p.Pins
+		c.pin(p.Pins)
 	}
 	switch p.Kind {
+	case sqlparse.KindShow:
+		if p.Show == "all" {
+			c.work.relay.Append(c.appendOwnSettings(nil))
+		}
 	case sqlparse.KindDiscard:
 		c.followDiscard(p.Discard)
 	case sqlparse.KindDeallocate:
@@ -221,6 +227,15 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 	}
 }
 
+// pin keeps the connection in use for this client. When another one is kept already, this one is closed after use: what
+// is left in it must not reach anybody.
+func (c *Session) pin(pins plan.Pins) {
+	c.pins |= pins
+	if c.home != nil && c.home != c.lease && c.lease != nil {
+		c.lease.Broken()
+	}
+}
+
 // followSet remembers a SET or RESET.
 func (c *Session) followSet(s *sqlparse.SetStmt) {
 	switch {
@@ -232,7 +247,11 @@ func (c *Session) followSet(s *sqlparse.SetStmt) {
 	case s.Special == sqlparse.SpecialCharacteristics:
 		c.followCharacteristics(s.Tx)
 	case s.All:
+		neki := c.vars.Neki()
 		c.vars = c.srv.interner.ResetAll(c.vars, c.defaults)
+		if c.status != 'I' { // the __neki settings can't change inside a transaction
+			c.vars = c.srv.interner.WithNeki(c.vars, neki)
+		}
 		c.serverVars(func(v *settings.Vars) *settings.Vars {
 			return c.srv.interner.ResetAll(v, c.srv.interner.Empty())
 		})
@@ -287,7 +306,7 @@ func (c *Session) followSetConfig(s *sqlparse.SetConfig) {
 	switch {
 	case s.Local && s.Constant:
 	case !s.Constant:
-		c.pins |= plan.PinOpaque
+		c.pin(plan.PinOpaque)
 	case s.Null:
 		c.reset(s.Name)
 	default:
@@ -315,14 +334,10 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 // followDDL makes known what other sessions must not go on believing.
 func (c *Session) followDDL(p *plan.Plan) {
 	switch {
-	case strings.HasSuffix(p.Tag, " ROLE"), strings.HasPrefix(p.Tag, "GRANT"), strings.HasPrefix(p.Tag, "REVOKE"):
-		c.srv.roles.invalidate()
-		if p.Tag == "ALTER ROLE" || p.Tag == "DROP ROLE" {
-			c.srv.pools.Retire("")
-		}
-	case p.Tag == "ALTER DATABASE", p.Tag == "ALTER SYSTEM":
+	case p.ChangesDefaults:
 		c.srv.pools.Retire("")
-	case p.Tag == "DROP DATABASE":
+	case strings.HasSuffix(p.Tag, " ROLE"), strings.HasSuffix(p.Tag, " DATABASE"),
+		strings.HasPrefix(p.Tag, "GRANT"), strings.HasPrefix(p.Tag, "REVOKE"):
 		c.srv.roles.invalidate()
 	}
 }

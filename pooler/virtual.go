@@ -44,6 +44,9 @@ func (c *Session) virtual(dst []byte, p *plan.Plan, params []datum.Datum, f form
 	if describe && prepared.Columns() != nil {
 		dst = appendRowDescription(dst, virtualColumns(prepared.Columns()), f)
 	}
+	if err := c.setConfigs(p); err != nil {
+		return dst, err
+	}
 	rows, tag, err := c.runVirtual(nil, prepared, params, f)
 	if err != nil {
 		return dst, err

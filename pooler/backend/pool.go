@@ -39,6 +39,8 @@ type Pool struct {
 type Login struct {
 	Keys     *pgwire.Keys // of the role's SCRAM exchange
 	Password string       // when Keys is nil
+	// Seq grows with each authentication: the newest keys count, for those of before a change of password are void.
+	Seq uint64
 }
 
 // Waiter is what a session that waits for a connection tells and hears.
@@ -150,7 +152,7 @@ func (p *Pool) Acquire(want *settings.Vars, login Login, w Waiter) (*ServerConn,
 		return nil, errPoolClosed(p.key)
 	}
 	p.lastUsed = now
-	if login != p.login {
+	if login.Seq > p.login.Seq {
 		p.login = login
 	}
 	if !p.paused && p.waiters.n == 0 {

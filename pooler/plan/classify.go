@@ -92,7 +92,7 @@ func (m maker) plan(st *sqlparse.Statement) (*Plan, error) {
 		Kind: st.Kind, Tag: st.Tag, Effects: st.Effects, Pins: pinsOf(st), Tables: tablesOf(st),
 		Set: st.Set, SetConfigs: st.SetConfigs, Show: st.Show, Tx: st.Tx, Discard: st.Discard, Channel: st.Channel,
 		Route: Route{Kind: RouteOne, Shard: homeShard(m.snap)}, ChangesFunctions: changesFunctions(st),
-		shardRefused: refusedWithShard(st),
+		ChangesDefaults: changesDefaults(st), shardRefused: refusedWithShard(st),
 	}
 	p.withoutTree(st)
 	handled, err := m.virtualPlan(p, st)
@@ -211,6 +211,22 @@ func changesFunctions(st *sqlparse.Statement) bool {
 		}
 	}
 	return false
+}
+
+// changesDefaults reports whether sessions that begin after the statement have other settings.
+func changesDefaults(st *sqlparse.Statement) bool {
+	changes := false
+	if st.Kind == sqlparse.KindDDL && (st.Tag == "ALTER ROLE" || st.Tag == "ALTER DATABASE") {
+		sqlparse.Walk(st.Tree, func(node any) bool {
+			switch node.(type) {
+			case *sqlparse.AlterRoleSetStmt, *sqlparse.AlterDatabaseSetStmt:
+				changes = true
+				return false
+			}
+			return !changes
+		})
+	}
+	return changes
 }
 
 // mayChangeFunctions is changesFunctions for a text that does not parse.

@@ -111,6 +111,9 @@ type Plan struct {
 	Statement  *sqlparse.Statement // with its tree; only for RouteVirtual
 	ParseError error               // why the text does not parse; it is sent as it is nevertheless
 
+	// ChangesDefaults: ALTER ROLE or DATABASE ... SET, after which new sessions begin with other settings.
+	ChangesDefaults bool
+
 	// ChangesFunctions: DDL after which volatilities may differ. The session calls Functions.Invalidate when it has
 	// succeeded, and again when its transaction has ended.
 	ChangesFunctions bool

@@ -1,0 +1,204 @@
+package pooler
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	admin "neki/admin_sql"
+	"neki/catalog"
+	"neki/internal/pgerr"
+)
+
+// lateFacts are the facts of a server that is made after the schema over them.
+type lateFacts struct {
+	facts
+	server *Server
+}
+
+func (l *lateFacts) get() facts { return facts{l.server} }
+
+func (l *lateFacts) Sessions(ctx context.Context) ([]admin.SessionRow, error) {
+	return l.get().Sessions(ctx)
+}
+func (l *lateFacts) Pools(ctx context.Context) ([]admin.PoolRow, error) { return l.get().Pools(ctx) }
+func (l *lateFacts) Reads(node string) (int64, bool)                    { return l.get().Reads(node) }
+func (l *lateFacts) Plans(ctx context.Context) ([]admin.PlanRow, error) { return l.get().Plans(ctx) }
+func (l *lateFacts) Statements(ctx context.Context) ([]admin.StatementRow, error) {
+	return l.get().Statements(ctx)
+}
+func (l *lateFacts) Judge(s *catalog.Snapshot, shard string) []admin.Candidate {
+	return l.get().Judge(s, shard)
+}
+func (l *lateFacts) Choose(ctx context.Context, sess admin.Session, s *catalog.Snapshot, shard string) ([]admin.Candidate, error) {
+	return l.get().Choose(ctx, sess, s, shard)
+}
+func (l *lateFacts) CancelQuery(ctx context.Context, pid int32) (bool, error) {
+	return l.get().CancelQuery(ctx, pid)
+}
+func (l *lateFacts) KillSession(ctx context.Context, pid int32) (bool, error) {
+	return l.get().KillSession(ctx, pid)
+}
+func (l *lateFacts) Reload(ctx context.Context) error              { return l.get().Reload(ctx) }
+func (l *lateFacts) Pause(ctx context.Context, shard string) error { return l.get().Pause(ctx, shard) }
+func (l *lateFacts) Resume(ctx context.Context, shard string) error {
+	return l.get().Resume(ctx, shard)
+}
+func (l *lateFacts) Drain(ctx context.Context, gw string) error { return l.get().Drain(ctx, gw) }
+func (l *lateFacts) FlushPlans(ctx context.Context) error       { return l.get().FlushPlans(ctx) }
+
+// startWithSchema starts a gateway with the neki schema.
+func startWithSchema(t testing.TB, replicas int) *gateway {
+	t.Helper()
+	late := &lateFacts{}
+	g := startGateway(t, gatewayOptions{replicas: replicas, config: func(cfg *Config) {
+		cfg.Virtual = admin.New(admin.Inputs{
+			Catalog: cfg.Cluster, Sessions: late, Pools: late, Plans: late, Statements: late,
+			Metrics: prometheus.NewRegistry(), Choice: late, Controls: late,
+		})
+	}})
+	late.server = g.server
+	return g
+}
+
+func TestVirtualSchema(t *testing.T) {
+	g := startWithSchema(t, 2)
+	conn := g.connect("")
+	rows := simple(t, conn, "SELECT node, state, eligible FROM neki.replicas ORDER BY 1")
+	if len(rows) != 2 || rows[0][0] != "sh1-b" || rows[0][1] != "serving" || rows[0][2] != "t" {
+		t.Errorf("replicas: %v", rows)
+	}
+	ctx := t.Context()
+	var node string
+	var lag time.Duration
+	var port int32
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		err := conn.QueryRow(ctx, "SELECT node, lag, port FROM neki.replicas WHERE node = $1", mode, "sh1-c").Scan(&node, &lag, &port)
+		if err != nil || node != "sh1-c" || int(port) != g.group.Replicas[1].Port() {
+			t.Errorf("%s: %s, %s, %d, %v", mode, node, lag, port, err)
+		}
+	}
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT 1")
+	batch.Queue("SELECT count(*) FROM neki.sessions")
+	batch.Queue("SELECT 3")
+	results := conn.SendBatch(ctx, batch)
+	for i := range 3 {
+		var n int
+		if err := results.QueryRow().Scan(&n); err != nil {
+			t.Errorf("batch %d: %v", i, err)
+		}
+	}
+	if err := results.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := trySimple(conn, "SELECT * FROM neki.replcas"); pgerr.Code(err) != pgerr.UndefinedTable {
+		t.Errorf("a wrong name: %v", err)
+	}
+	simple(t, conn, "BEGIN")
+	if _, err := trySimple(conn, "SELECT nosuch FROM neki.replicas"); pgerr.Code(err) != pgerr.UndefinedColumn {
+		t.Errorf("a wrong column: %v", err)
+	}
+	if _, err := trySimple(conn, "SELECT 1"); pgerr.Code(err) != pgerr.InFailedSQLTransaction {
+		t.Errorf("after an error of the gateway's own: %v", err)
+	}
+	simple(t, conn, "ROLLBACK")
+	simple(t, conn, "CALL neki.flush_plans()")
+	if got := one(t, conn, "SELECT count(*) FROM neki.plans WHERE query LIKE '%flush%'"); got != "0" {
+		t.Errorf("%s plans", got)
+	}
+}
+
+// TestVirtualSchemaAnswersAlone stops every Postgres.
+func TestVirtualSchemaAnswersAlone(t *testing.T) {
+	g := startWithSchema(t, 2)
+	conn := g.connect("")
+	simple(t, conn, "SELECT 1")
+	for _, s := range g.servers() {
+		s.Kill()
+	}
+	eventually(t, "the replicas are seen stopped", func() bool {
+		return one(t, conn, "SELECT count(*) FROM neki.replicas WHERE state <> 'serving'") == "2"
+	})
+	start := time.Now()
+	if rows := simple(t, conn, "SELECT node, state, reason FROM neki.replicas ORDER BY 1"); len(rows) != 2 {
+		t.Errorf("%v", rows)
+	}
+	t.Logf("answered in %s", time.Since(start))
+	again := g.connect("") // a login from what is remembered
+	if got := one(t, again, "SELECT count(*) FROM neki.replicas"); got != "2" {
+		t.Errorf("%s replicas", got)
+	}
+}
+
+func TestOwnSettings(t *testing.T) {
+	g := startWithSchema(t, 1)
+	conn := g.connect("-c __neki.replica_recency=require")
+	for _, step := range []struct{ sql, want string }{
+		{"SHOW __neki.target", "primary"},
+		{"SHOW __neki.replica_recency", "require"},
+		{"SET __neki.replica_recency = OFF; SHOW __neki.replica_recency", "off"},
+		{"RESET __neki.replica_recency; SHOW __neki.replica_recency", "require"},
+		{"SET __neki.replica_recency TO DEFAULT; SHOW __neki.replica_recency", "require"},
+		{"SELECT current_setting('__neki.replica_recency')", "require"},
+		{"SELECT set_config('__neki.target', 'Auto', false)", "auto"},
+		{"SHOW __neki.target", "auto"},
+		{"RESET ALL; SHOW __neki.target", "primary"},
+		{"SET __neki.target = 'auto'; SELECT 1", "1"},
+		{"DISCARD ALL", ""},
+		{"SHOW __neki.target", "primary"},
+	} {
+		rows := simple(t, conn, step.sql)
+		if step.want != "" && (len(rows) != 1 || rows[0][0] != step.want) {
+			t.Errorf("%s: %v, want %s", step.sql, rows, step.want)
+		}
+	}
+	found := false
+	for _, row := range simple(t, conn, "SHOW ALL") {
+		found = found || row[0] == "__neki.target" && row[1] == "primary"
+	}
+	if !found {
+		t.Error("SHOW ALL does not list __neki.target")
+	}
+	for sql, code := range map[string]string{
+		"SET __neki.taget = 'replica'":                               pgerr.UndefinedObject,
+		"SET __neki.target = 'both'":                                 pgerr.InvalidParameterValue,
+		"SHOW __neki.nosuch":                                         pgerr.UndefinedObject,
+		"BEGIN; SET __neki.target = 'replica'":                       pgerr.ActiveSQLTransaction,
+		"SELECT set_config('__neki.nosuch', 'x', false)":             pgerr.UndefinedObject,
+		"SET standard_conforming_strings = off":                      pgerr.FeatureNotSupported,
+		"SET client_encoding = 'SJIS'":                               pgerr.FeatureNotSupported,
+		"SET __neki.target = 'replica'; SELECT nosuch":               "42703",
+		"SELECT * FROM neki.replicas r JOIN pg_class c ON c.oid = 1": pgerr.NotImplemented,
+	} {
+		_, err := trySimple(conn, sql)
+		if pgerr.Code(err) != code {
+			t.Errorf("%s: %v, want %s", sql, err, code)
+		}
+		simple(t, conn, "ROLLBACK")
+		if got := one(t, conn, "SHOW __neki.target"); got != "primary" {
+			t.Errorf("after %s the target is %s", sql, got)
+			simple(t, conn, "RESET __neki.target")
+		}
+	}
+}
+
+func TestDeallocateOfProtocolStatement(t *testing.T) {
+	g := startGateway(t, gatewayOptions{})
+	conn := g.connect("")
+	if _, err := conn.PgConn().Prepare(t.Context(), "mine", "SELECT 1", nil); err != nil {
+		t.Fatal(err)
+	}
+	simple(t, conn, "DEALLOCATE mine")
+	if _, err := trySimple(conn, "DEALLOCATE mine"); pgerr.Code(err) != pgerr.InvalidSQLStatementName {
+		t.Errorf("a second time: %v", err)
+	}
+	if _, err := conn.PgConn().Prepare(t.Context(), "mine", "SELECT 2", nil); err != nil {
+		t.Error(err)
+	}
+}
