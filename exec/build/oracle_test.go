@@ -79,19 +79,15 @@ func (o *oracle) column(name string, oid uint32, typmod int32) string {
 
 func newOracle(t *testing.T) *oracle {
 	t.Helper()
-	var dsn string
-	if dsn = os.Getenv("NEKI_TEST_ORACLE_DSN"); dsn == "" {
-		server := testpg.Start(t)
-		server.Exec("CREATE DATABASE oracle TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'")
-		dsn = server.DSNFor(testpg.Superuser, testpg.Password, "oracle")
-	}
+	server := testpg.Start(t)
+	server.Exec("CREATE DATABASE oracle TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'")
 	ctx := t.Context()
-	conn, err := pgx.Connect(ctx, dsn)
+	conn, err := pgx.Connect(ctx, server.DSNFor(testpg.Superuser, testpg.Password, "oracle"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	setup := "DROP SCHEMA IF EXISTS neki CASCADE;" + oracleTables +
+	setup := oracleTables +
 		"SET search_path = neki, pg_catalog; SET timezone = '" + oracleZone + "'; SET statement_timeout = '5s'; SET jit = off"
 	if _, err := conn.PgConn().Exec(ctx, setup).ReadAll(); err != nil {
 		t.Fatal(err)
