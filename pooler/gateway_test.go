@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,37 +264,46 @@ func TestReplicaReads(t *testing.T) {
 	}
 }
 
-// TestReadYourWrites inserts and reads at once from replicas whose replay is held back.
+// TestReadYourWrites inserts and reads at once, from replicas whose replay is held back: no row is ever missed.
 func TestReadYourWrites(t *testing.T) {
 	g := startGateway(t, gatewayOptions{replicas: 2})
-	for _, r := range g.group.Replicas {
-		r.Set("recovery_min_apply_delay", "20ms")
+	for i, r := range g.group.Replicas {
+		r.Set("recovery_min_apply_delay", fmt.Sprintf("%dms", 2+3*i))
 	}
-	setup := g.connect("")
-	simple(t, setup, "CREATE TABLE t (k int PRIMARY KEY)")
-	conn := g.connect("-c __neki.target=auto -c __neki.replica_consistency=session -c __neki.replica_wait=10s")
-	ctx := t.Context()
-	replicas := 0
+	simple(t, g.connect(""), "CREATE TABLE t (k int PRIMARY KEY)")
 	g.awaitFunctions()
-	for i := range 50 {
-		if _, err := conn.Exec(ctx, "INSERT INTO t VALUES ($1)", i); err != nil {
-			t.Fatal(err)
-		}
-		var found, standby bool
-		err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM t WHERE k = $1), pg_is_in_recovery()", i).Scan(&found, &standby)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !found {
-			t.Fatalf("row %d is missing (standby %v)", i, standby)
-		}
-		if standby {
-			replicas++
-		}
+	const clients, rounds = 8, 1250
+	var standby atomic.Int64
+	var wg sync.WaitGroup
+	for n := range clients {
+		conn := g.connect("-c __neki.target=auto -c __neki.replica_consistency=session -c __neki.replica_wait=10s")
+		wg.Go(func() {
+			for i := range rounds {
+				found, onStandby, err := insertAndLook(conn, n*rounds+i)
+				if err != nil || !found {
+					t.Errorf("client %d, row %d: found %v on a standby %v, %v", n, i, found, onStandby, err)
+					return
+				}
+				if onStandby {
+					standby.Add(1)
+				}
+			}
+		})
 	}
-	if replicas == 0 {
-		t.Error("no read went to a replica")
+	wg.Wait()
+	if standby.Load() < clients*rounds*9/10 {
+		t.Errorf("only %d of %d reads went to a replica", standby.Load(), clients*rounds)
 	}
+}
+
+func insertAndLook(conn *pgx.Conn, k int) (found, onStandby bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err = conn.Exec(ctx, "INSERT INTO t VALUES ($1)", k); err != nil {
+		return false, false, err
+	}
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM t WHERE k = $1), pg_is_in_recovery()", k).Scan(&found, &onStandby)
+	return found, onStandby, err
 }
 
 func TestCancel(t *testing.T) {
