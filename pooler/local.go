@@ -34,13 +34,13 @@ type answer struct {
 	tag     string // "" = EmptyQueryResponse
 }
 
-// local answers a statement without a server. describe says whether a RowDescription belongs to the answer.
-func (c *Session) local(dst []byte, p *plan.Plan, snap *catalog.Snapshot, describe bool) ([]byte, error) {
-	a, err := c.localAnswer(p, snap)
+// local answers a statement of the simple protocol without a server.
+func (c *Session) local(dst []byte, p *plan.Plan, text []byte, snap *catalog.Snapshot) ([]byte, error) {
+	a, err := c.localAnswer(p, text, snap)
 	if err != nil {
 		return dst, err
 	}
-	if describe && a.columns != nil {
+	if a.columns != nil {
 		dst = appendRowDescription(dst, a.columns, nil)
 	}
 	for _, row := range a.rows {
@@ -70,7 +70,8 @@ func localColumns(p *plan.Plan) []column {
 	return nil
 }
 
-func (c *Session) localAnswer(p *plan.Plan, snap *catalog.Snapshot) (answer, error) {
+// localAnswer runs a local statement, of which text is the SQL.
+func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot) (answer, error) {
 	switch {
 	case p.Kind == sqlparse.KindEmpty:
 		return answer{}, nil
@@ -83,7 +84,7 @@ func (c *Session) localAnswer(p *plan.Plan, snap *catalog.Snapshot) (answer, err
 		delete(c.statements, p.Prepared.Name)
 		return answer{tag: "DEALLOCATE"}, nil
 	case p.Explain != nil:
-		lines, err := c.explain(p.Explain, snap)
+		lines, err := c.explain(p.Explain, text, snap)
 		rows := make([][]string, len(lines))
 		for i, l := range lines {
 			rows[i] = []string{l}
@@ -153,43 +154,6 @@ func (c *Session) appendOwnSettings(dst []byte) []byte {
 		dst = appendTextRow(dst, []string{s.Name, s.Format(neki), s.Description})
 	}
 	return dst
-}
-
-// explain makes the rows of EXPLAIN (NEKI_PLAN).
-func (c *Session) explain(e *plan.Explain, snap *catalog.Snapshot) ([]string, error) {
-	x := plan.Explained{Target: c.vars.Neki().Target.String()}
-	inner := e.Inner
-	if !inner.Route.Backend() {
-		return plan.Render(e, x), nil
-	}
-	shard, refused := plan.Destination(inner, c.vars.Neki(), snap)
-	if refused != nil {
-		x.Refused = refused
-		return plan.Render(e, x), nil
-	}
-	x.Shard = shard
-	role, refused := plan.Access(inner, c.vars.Neki(), c.txState())
-	if refused != nil {
-		x.Refused = refused
-		return plan.Render(e, x), nil
-	}
-	x.Access = role.String()
-	req, err := c.request(role, shard)
-	if err != nil {
-		return nil, err
-	}
-	chosen := c.srv.picker.Pick(snap, &req)
-	candidates := c.srv.picker.Candidates(snap, &req)
-	for _, k := range candidates {
-		x.Instances = append(x.Instances, plan.Instance{
-			Node: k.Node, Role: k.Role.String(), Cell: k.Cell, Tier: k.Tier, Reason: k.Reason, Load: k.Load,
-			Chosen: chosen.Node != nil && chosen.Node.ID == k.Node,
-		})
-	}
-	if chosen.Node == nil && role != catalog.RolePrimary {
-		x.Refused = backend.NoReplicaError(snap.Shard(shard), &req, candidates)
-	}
-	return plan.Render(e, x), nil
 }
 
 // request makes the Picker's request for the session's next statement on a shard.

@@ -17,6 +17,7 @@ import (
 // as row limits ask for them.
 type ownPortal struct {
 	plan     *plan.Plan
+	text     []byte
 	prepared admin.Prepared // of a statement over the neki schema
 	params   []datum.Datum
 	formats  formats
@@ -187,6 +188,16 @@ func (c *Session) runOwnOp(o *op) error {
 	return nil
 }
 
+// sqlOf gives the text of the statement that a message is about.
+func (c *Session) sqlOf(o *op) []byte {
+	if o.named != nil {
+		return o.named.shared.Text()
+	}
+	_, rest, _ := bytes.Cut(c.unnamed.parse[5:], []byte{0})
+	text, _, _ := bytes.Cut(rest, []byte{0})
+	return bytes.Clone(text)
+}
+
 // paramTypes gives the parameter types that the statement's Parse named.
 func (c *Session) paramTypes(o *op) []uint32 {
 	parse := c.unnamed.parse
@@ -241,7 +252,7 @@ func appendDescription(dst []byte, columns []column, f formats) []byte {
 func (c *Session) bindOwn(o *op, body []byte) error {
 	portal, rest, _ := bytes.Cut(body, []byte{0})
 	_, rest, _ = bytes.Cut(rest, []byte{0})
-	p := &ownPortal{plan: o.plan}
+	p := &ownPortal{plan: o.plan, text: c.sqlOf(o)}
 	b := bindReader{rest: rest}
 	paramFormats := b.formats()
 	values := b.values()
@@ -419,7 +430,7 @@ func (c *Session) executeOwn(body []byte) error {
 }
 
 func (c *Session) runLocalPortal(p *ownPortal) error {
-	a, err := c.localAnswer(p.plan, c.srv.cfg.Cluster.Snapshot())
+	a, err := c.localAnswer(p.plan, p.text, c.srv.cfg.Cluster.Snapshot())
 	if err != nil {
 		return err
 	}

@@ -245,7 +245,7 @@ func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) er
 	if part.Plan.Route.Kind == plan.RouteVirtual {
 		w.reply, err = c.virtual(w.reply, part.Plan, nil, formats{}, true)
 	} else {
-		w.reply, err = c.local(w.reply, part.Plan, snap, true)
+		w.reply, err = c.local(w.reply, part.Plan, text[part.Start:part.End], snap)
 	}
 	if err != nil {
 		return c.failPart(pgerr.From(err))

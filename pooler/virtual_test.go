@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -200,5 +201,32 @@ func TestDeallocateOfProtocolStatement(t *testing.T) {
 	}
 	if _, err := conn.PgConn().Prepare(t.Context(), "mine", "SELECT 2", nil); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestExplainNekiPlan(t *testing.T) {
+	g := startWithSchema(t, 2)
+	conn := g.connect("-c __neki.target=auto")
+	simple(t, g.connect(""), "CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 10)")
+	g.awaitFunctions()
+	g.group.WaitCaughtUp()
+	for _, tc := range []struct{ sql, want string }{
+		{"EXPLAIN (NEKI_PLAN) SELECT * FROM t", "sh1-b"},
+		{"EXPLAIN (NEKI_PLAN) INSERT INTO t VALUES (11)", "sh1-a"},
+		{"EXPLAIN (NEKI_PLAN, ANALYZE, COSTS OFF) SELECT * FROM t", "Rows: 10"},
+		{"EXPLAIN (NEKI_PLAN, NEKI_PG_PLAN, COSTS OFF) SELECT * FROM t", "Seq Scan on t"},
+		{"EXPLAIN (NEKI_PLAN, FORMAT JSON) SELECT * FROM t", "\"Route\""},
+		{"EXPLAIN SELECT * FROM t", "Seq Scan on t"},
+	} {
+		var text string
+		for _, row := range simple(t, conn, tc.sql) {
+			text += row[0] + "\n"
+		}
+		if !strings.Contains(text, tc.want) {
+			t.Errorf("%s: no %q in\n%s", tc.sql, tc.want, text)
+		}
+	}
+	if _, err := trySimple(conn, "EXPLAIN (NEKI_PLAN, ANALYZE) SELECT 1/0 FROM t"); pgerr.Code(err) != pgerr.DivisionByZero {
+		t.Errorf("an error of the shard: %v", err)
 	}
 }

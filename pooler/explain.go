@@ -1,0 +1,132 @@
+package pooler
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/backend"
+	"neki/pooler/plan"
+)
+
+// explain makes the rows of EXPLAIN (NEKI_PLAN) of the SQL text.
+func (c *Session) explain(e *plan.Explain, text []byte, snap *catalog.Snapshot) ([]string, error) {
+	x := plan.Explained{Target: c.vars.Neki().Target.String()}
+	inner := e.Inner
+	if !inner.Route.Backend() {
+		if e.Analyze || e.PGPlan {
+			return nil, pgerr.New(pgerr.FeatureNotSupported, "no shard runs this statement, so there is nothing to measure").
+				WithHint("Leave ANALYZE and NEKI_PG_PLAN out.")
+		}
+		return plan.Render(e, x), nil
+	}
+	shard, refused := plan.Destination(inner, c.vars.Neki(), snap)
+	var role catalog.Role
+	if refused == nil {
+		x.Shard = shard
+		role, refused = plan.Access(inner, c.vars.Neki(), c.txState())
+	}
+	if refused != nil {
+		x.Refused = refused
+		return plan.Render(e, x), nil
+	}
+	if x.Shard == "" {
+		x.Shard = homeShard(snap)
+	}
+	x.Access = role.String()
+	if err := c.explainChoice(&x, role, snap); err != nil {
+		return nil, err
+	}
+	if (e.Analyze || e.PGPlan) && x.Refused == nil {
+		if err := c.explainOnShard(&x, e, role, text, snap); err != nil {
+			return nil, err
+		}
+	}
+	return plan.Render(e, x), nil
+}
+
+// explainChoice fills in which instance the statement would go to, and why not to the others.
+func (c *Session) explainChoice(x *plan.Explained, role catalog.Role, snap *catalog.Snapshot) error {
+	req, err := c.request(role, x.Shard)
+	if err != nil {
+		return err
+	}
+	chosen := c.srv.picker.Pick(snap, &req).Node
+	if c.lease != nil && c.place.node != nil { // a transaction stays where it is
+		chosen = c.place.node
+	}
+	candidates := c.srv.picker.Candidates(snap, &req)
+	for _, k := range candidates {
+		x.Instances = append(x.Instances, plan.Instance{
+			Node: k.Node, Role: k.Role.String(), Cell: k.Cell, Tier: k.Tier, Reason: k.Reason, Load: k.Load,
+			Chosen: chosen != nil && chosen.ID == k.Node,
+		})
+	}
+	if chosen == nil && role != catalog.RolePrimary {
+		x.Refused = backend.NoReplicaError(snap.Shard(x.Shard), &req, candidates)
+	}
+	return nil
+}
+
+// explainOnShard has the shard explain the statement, and run it for ANALYZE.
+func (c *Session) explainOnShard(x *plan.Explained, e *plan.Explain, role catalog.Role, text []byte, snap *catalog.Snapshot) error {
+	start := time.Now()
+	sc, err := c.connection(role, x.Shard, snap, 0)
+	if err != nil {
+		return err
+	}
+	waited := time.Since(start)
+	options := []string{"COSTS " + strings.ToUpper(onOff(e.Costs))}
+	if e.Analyze {
+		options = append(options, "ANALYZE")
+		if !e.Costs { // as for costs: nothing that differs from run to run
+			options = append(options, "TIMING OFF")
+		}
+	}
+	inner := strings.TrimRight(string(text[min(e.Offset, len(text)):]), "; \t\r\n")
+	start = time.Now()
+	rows, err := sc.Exec("EXPLAIN ("+strings.Join(options, ", ")+") "+inner, c.work.answers)
+	took := time.Since(start)
+	c.status = sc.Status()
+	if err != nil {
+		return c.explainFailed(err)
+	}
+	c.releaseIfFree()
+	var lines []string
+	for _, row := range rows {
+		lines = append(lines, row[0])
+	}
+	if e.PGPlan {
+		x.PGPlan = lines
+	}
+	if e.Analyze {
+		x.Actual = &plan.Actual{Rows: actualRows(lines), Duration: took, Wait: waited}
+	}
+	return nil
+}
+
+// explainFailed passes the shard's error on, without the position, which is one in another text.
+func (c *Session) explainFailed(err error) error {
+	if c.lease != nil {
+		c.releaseIfFree()
+	}
+	return pgerr.From(err).WithPosition(0)
+}
+
+// actualRows reads the rows that the top node of a plan gave.
+func actualRows(lines []string) int64 {
+	if len(lines) == 0 {
+		return 0
+	}
+	m := actualRowsPattern.FindStringSubmatch(lines[0])
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.ParseFloat(m[1], 64)
+	return int64(n)
+}
+
+var actualRowsPattern = regexp.MustCompile(`actual .*rows=([0-9.]+)`)
