@@ -30,6 +30,7 @@ func (e *etcdPart) start() {
 
 // With a real etcd: a shard is made; etcd goes away and comes back; shard, agents and admin go on.
 func TestClusterOnEtcd(t *testing.T) {
+	t.Parallel() // most of it is waiting until etcd counts as lost
 	dir, err := os.MkdirTemp("", "nekietcd-")
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"neki/catalog"
 	"neki/cluster/pgproc"
+	"neki/internal/pgerr"
 )
 
 // Times of the runner.
@@ -105,6 +106,9 @@ func (r *runner) perform(ctx context.Context, t task) (Result, error) {
 	}
 	began := time.Now()
 	result, err := t.do(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		return Result{}, pgerr.New(pgerr.AdminShutdown, "the agent of node %s is stopping: %w", r.a.cfg.Node, err)
+	}
 	if err != nil {
 		return Result{}, err
 	}
