@@ -71,7 +71,7 @@ func TestFeed(t *testing.T) {
 	b.store.Interrupt(nil)
 	a.end(t)
 	b.view(live, "a stale report", func(h *catalog.NodeHealth) bool { return h.Stale && h.State == catalog.StateUnreachable })
-	a = b.run(a.cfg) // at another URL
+	b.run(a.cfg) // at another URL
 	b.view(live, "reports of the next agent", func(h *catalog.NodeHealth) bool {
 		return !h.Stale && h.State == catalog.StateServing && h.Role == catalog.RolePrimary
 	})
