@@ -47,52 +47,103 @@ func TestProvision(t *testing.T) {
 		{"nobody", Shard{Want: 3, Patient: true}, "! waits for agents: 0 of 3 are there"},
 		{"too few yet", Shard{Want: 3, Patient: true, Members: []Member{empty("a")}}, "! waits for agents: 1 of 3 are there"},
 		{"too few, no more patience", Shard{Want: 3, Members: []Member{empty("b"), empty("c")}}, "claim b"},
-		{"rdonly never leads", Shard{Want: 1, Members: []Member{with(empty("a"), func(m *Member) { m.Rdonly = true })}},
-			"! waits for agents: 0 of 1 are there"},
+		{
+			"rdonly never leads",
+			Shard{Want: 1, Members: []Member{with(empty("a"), func(m *Member) { m.Rdonly = true })}},
+			"! waits for agents: 0 of 1 are there",
+		},
 		{"one doesn't answer", Shard{Want: 1, Members: []Member{empty("a"), {ID: "b"}}}, "! node b doesn't answer: it may hold data"},
-		{"one has data", Shard{Want: 1, Members: []Member{empty("a"), replica("b", "x")}},
-			"! node b holds data (system 7) that the shard doesn't know of"},
-		{"data but no primary", Shard{Doc: catalog.Shard{SystemID: "7"}, Want: 1, Members: []Member{empty("a")}},
-			"! the shard has data (system 7) but no primary"},
+		{
+			"one has data",
+			Shard{Want: 1, Members: []Member{empty("a"), replica("b", "x")}},
+			"! node b holds data (system 7) that the shard doesn't know of",
+		},
+		{
+			"data but no primary",
+			Shard{Doc: catalog.Shard{SystemID: "7"}, Want: 1, Members: []Member{empty("a")}},
+			"! the shard has data (system 7) but no primary",
+		},
 		{"initdb", Shard{Doc: claimed, Rule: boot, Want: 2, Members: []Member{empty("a"), empty("b")}}, "init a"},
-		{"initdb with data elsewhere", Shard{Doc: claimed, Rule: boot, Want: 2, Members: []Member{empty("a"), replica("b", "x")}},
-			"! node b holds data (system 7) before the shard was initialised"},
-		{"data of another origin", Shard{Doc: claimed, Rule: boot, Want: 1,
-			Members: []Member{with(primary("a"), func(m *Member) { m.OwnTerm = 0 })}},
-			"! node a, chosen as the first primary, holds data (system 7) of another origin"},
+		{
+			"initdb with data elsewhere",
+			Shard{Doc: claimed, Rule: boot, Want: 2, Members: []Member{empty("a"), replica("b", "x")}},
+			"! node b holds data (system 7) before the shard was initialised",
+		},
+		{
+			"data of another origin",
+			Shard{
+				Doc: claimed, Rule: boot, Want: 1,
+				Members: []Member{with(primary("a"), func(m *Member) { m.OwnTerm = 0 })},
+			},
+			"! node a, chosen as the first primary, holds data (system 7) of another origin",
+		},
 		{"made", Shard{Doc: claimed, Rule: boot, Want: 2, Members: []Member{primary("a"), empty("b")}}, "record system 7"},
-		{"never initdb again", Shard{Doc: made, Rule: boot, Want: 2, Members: []Member{empty("a"), empty("b")}},
-			`! the primary, a, holds system "", not the shard's 7`},
-		{"slots come before copies", Shard{Doc: made, Rule: boot, Want: 2, Patient: true, Members: []Member{primary("a"), empty("b")}},
-			"apply a; lead a slots [b] 1 of []"},
-		{"copy", Shard{Doc: made, Rule: boot, Want: 2, Patient: true,
-			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{}), empty("b")}}, "apply a; clone b from a"},
+		{
+			"never initdb again",
+			Shard{Doc: made, Rule: boot, Want: 2, Members: []Member{empty("a"), empty("b")}},
+			`! the primary, a, holds system "", not the shard's 7`,
+		},
+		{
+			"slots come before copies",
+			Shard{Doc: made, Rule: boot, Want: 2, Patient: true, Members: []Member{primary("a"), empty("b")}},
+			"apply a; lead a slots [b] 1 of []",
+		},
+		{"copy", Shard{
+			Doc: made, Rule: boot, Want: 2, Patient: true,
+			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{}), empty("b")},
+		}, "apply a; clone b from a"},
 		{"copying", Shard{Doc: made, Rule: boot, Want: 2, Patient: true, Members: []Member{
-			led(primary("a"), 1, []string{"b"}, []string{}), with(empty("b"), func(m *Member) { m.Busy = true })}}, "apply a"},
-		{"rule before Postgres", Shard{Doc: made, Rule: boot, Want: 2, Patient: true,
-			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{}), replica("b", "a")}},
-			"apply a; grow 1 of [b]; lead a slots [b] 1 of [b]"},
-		{"opened last", Shard{Doc: made, Want: 2, Rule: catalog.Rule{
-			Phase: PhaseBootstrap, Leader: "a", Cohort: []string{"a", "b"}, Policy: PolicySync},
-			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{"b"}), replica("b", "a")}}, "apply a; open"},
-		{"alone", Shard{Doc: made, Want: 1, Rule: catalog.Rule{
-			Phase: PhaseBootstrap, Leader: "a", Cohort: []string{"a"}, Policy: PolicyNone},
-			Members: []Member{led(primary("a"), 0, []string{}, []string{})}}, "apply a; open"},
-		{"whole", Shard{Doc: made, Rule: active, Want: 2,
-			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{"b"}), replica("b", "a")}}, "apply a"},
-		{"an acknowledger that went stays", Shard{Doc: made, Rule: active, Want: 2,
-			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{"b"}), {ID: "b"}}}, "apply a! node b doesn't answer"},
-		{"the primary has moved", Shard{Doc: made, Rule: active, Want: 2, Members: []Member{
-			with(led(primary("a"), 1, []string{"b"}, []string{"b"}), func(m *Member) { m.Address = "new:1" }), replica("b", "a")}},
-			"apply a; follow b from a"},
-		{"another system", Shard{Doc: made, Rule: active, Want: 2, Members: []Member{
-			led(primary("a"), 1, []string{"b"}, []string{"b"}), with(replica("b", "a"), func(m *Member) { m.SystemID = "8" })}},
-			`apply a! node b holds system "8", not the shard's 7`},
+			led(primary("a"), 1, []string{"b"}, []string{}), with(empty("b"), func(m *Member) { m.Busy = true }),
+		}}, "apply a"},
+		{
+			"rule before Postgres",
+			Shard{
+				Doc: made, Rule: boot, Want: 2, Patient: true,
+				Members: []Member{led(primary("a"), 1, []string{"b"}, []string{}), replica("b", "a")},
+			},
+			"apply a; grow 1 of [b]; lead a slots [b] 1 of [b]",
+		},
+		{"opened last", Shard{
+			Doc: made, Want: 2, Rule: catalog.Rule{
+				Phase: PhaseBootstrap, Leader: "a", Cohort: []string{"a", "b"}, Policy: PolicySync,
+			},
+			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{"b"}), replica("b", "a")},
+		}, "apply a; open"},
+		{"alone", Shard{
+			Doc: made, Want: 1, Rule: catalog.Rule{
+				Phase: PhaseBootstrap, Leader: "a", Cohort: []string{"a"}, Policy: PolicyNone,
+			},
+			Members: []Member{led(primary("a"), 0, []string{}, []string{})},
+		}, "apply a; open"},
+		{"whole", Shard{
+			Doc: made, Rule: active, Want: 2,
+			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{"b"}), replica("b", "a")},
+		}, "apply a"},
+		{"an acknowledger that went stays", Shard{
+			Doc: made, Rule: active, Want: 2,
+			Members: []Member{led(primary("a"), 1, []string{"b"}, []string{"b"}), {ID: "b"}},
+		}, "apply a! node b doesn't answer"},
+		{
+			"the primary has moved",
+			Shard{Doc: made, Rule: active, Want: 2, Members: []Member{
+				with(led(primary("a"), 1, []string{"b"}, []string{"b"}), func(m *Member) { m.Address = "new:1" }), replica("b", "a"),
+			}},
+			"apply a; follow b from a",
+		},
+		{
+			"another system",
+			Shard{Doc: made, Rule: active, Want: 2, Members: []Member{
+				led(primary("a"), 1, []string{"b"}, []string{"b"}), with(replica("b", "a"), func(m *Member) { m.SystemID = "8" }),
+			}},
+			`apply a! node b holds system "8", not the shard's 7`,
+		},
 		{"rdonly doesn't acknowledge", Shard{Doc: made, Rule: active, Want: 2, Members: []Member{
 			led(primary("a"), 1, []string{"b", "r"}, []string{"b"}), replica("b", "a"),
-			with(replica("r", "a"), func(m *Member) { m.Rdonly = true })}}, "apply a"},
+			with(replica("r", "a"), func(m *Member) { m.Rdonly = true }),
+		}}, "apply a"},
 		{"the primary is down", Shard{Doc: made, Rule: active, Want: 2, Members: []Member{
-			with(primary("a"), func(m *Member) { m.Up = false }), replica("b", "a")}}, "! the primary, a, is not serving"},
+			with(primary("a"), func(m *Member) { m.Up = false }), replica("b", "a"),
+		}}, "! the primary, a, is not serving"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
