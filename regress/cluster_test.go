@@ -107,7 +107,7 @@ func (c *devCluster) start(bin string) error {
 	}
 	defer log.Close()
 	data := filepath.Join(c.dir, "data")
-	c.cmd = exec.Command(bin, "dev", "--data", data, "--shards", "2", "--replicas", "2", "--rdonly", "1",
+	c.cmd = exec.Command(bin, "dev", "--data", data, "--shards", "2", "--replicas", "2", "--rdonly", "1", "--cells", "az-a,az-b,az-c",
 		"--listen", "127.0.0.1:"+strconv.Itoa(listen), "--http", "127.0.0.1:"+strconv.Itoa(http))
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if err := c.cmd.Start(); err != nil {

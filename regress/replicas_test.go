@@ -81,10 +81,18 @@ func shortTiers(t *testing.T, conn *pgx.Conn) {
 	waitEligible(t, conn)
 }
 
+// waitEligible is called in cleanups too, when the test's own context has ended.
 func waitEligible(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	waitFor(t, "every replica is eligible", func() bool {
-		return mustQuery[bool](t, conn, "SELECT bool_and(eligible AND tier = 'preferred') FROM neki.replicas")
+		var all bool
+		err := conn.QueryRow(ctx, "SELECT bool_and(eligible AND tier = 'preferred') FROM neki.replicas").Scan(&all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
 	})
 }
 
@@ -148,9 +156,10 @@ func TestReplicaTiers(t *testing.T) {
 	control := c.mustConnect(t)
 	shortTiers(t, control)
 	writeAlways(t, c)
-	prefer := c.mustConnect(t, "__neki.target=replica")
-	require := c.mustConnect(t, "__neki.target=replica", "__neki.replica_recency=require")
-	off := c.mustConnect(t, "__neki.target=replica", "__neki.replica_recency=off")
+	const anywhere = "__neki.replica_locality=off"
+	prefer := c.mustConnect(t, "__neki.target=replica", anywhere)
+	require := c.mustConnect(t, "__neki.target=replica", anywhere, "__neki.replica_recency=require")
+	off := c.mustConnect(t, "__neki.target=replica", anywhere, "__neki.replica_recency=off")
 
 	if got := servedBy(t, prefer, 200); len(got) != len(replicas) {
 		t.Errorf("reads went to %v, want every one of %d replicas", got, len(replicas))
@@ -228,7 +237,7 @@ func TestAffinityMovesWhenItsReplicaGoes(t *testing.T) {
 	control := c.mustConnect(t)
 	shortTiers(t, control)
 	writeAlways(t, c)
-	conn := c.mustConnect(t, "__neki.target=replica", "__neki.replica_affinity=session")
+	conn := c.mustConnect(t, "__neki.target=replica", "__neki.replica_affinity=session", "__neki.replica_locality=off")
 	home := servedBy(t, conn, 50)
 	if len(home) != 1 {
 		t.Fatalf("with affinity reads went to %v", home)

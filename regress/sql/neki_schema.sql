@@ -30,9 +30,7 @@ SELECT name, value FROM neki.parameters WHERE name LIKE 'replication-lag-tolerab
 SELECT count(*) FROM neki.replica_choice((SELECT shard FROM neki.shards WHERE authoritative));
 
 -- Types of columns.
-SELECT pg_typeof(lag) AS lag, pg_typeof(lag_bytes) AS lag_bytes, pg_typeof(replay_lsn) AS lsn,
-       pg_typeof(eligible) AS eligible, pg_typeof(since) AS since, pg_typeof(connections) AS connections
-  FROM neki.replicas LIMIT 1;
+SELECT lag, lag_bytes, replay_lsn, eligible, since, connections FROM neki.replicas \gdesc
 SELECT * FROM neki.shards \gdesc
 
 -- Queries: every clause a report needs.
@@ -48,9 +46,6 @@ SELECT upper(role) AS role FROM neki.nodes WHERE role ILIKE 'PRIM%' LIMIT 1;
 SELECT role FROM neki.nodes WHERE role = 'primary' UNION SELECT role FROM neki.replicas ORDER BY role;
 SELECT count(*) FROM neki.nodes WHERE last_seen > now() - interval '1 minute';
 SELECT node FROM neki.nodes WHERE node = 'none' OFFSET 0 LIMIT 5;
-PREPARE on_shard(text) AS SELECT count(*) FROM neki.nodes WHERE role = $1;
-EXECUTE on_shard('primary');
-DEALLOCATE on_shard;
 
 -- The same under every target: it never touches Postgres.
 SET __neki.target = 'replica';
