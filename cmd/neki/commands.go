@@ -22,7 +22,7 @@ import (
 
 func configFlags(more ...cli.Flag) []cli.Flag {
 	return append([]cli.Flag{
-		&cli.StringFlag{Name: "config", Required: true, Usage: "the `FILE` neki.yaml of this process"},
+		&cli.StringFlag{Name: "config", Usage: "the `FILE` neki.yaml of this process"},
 		&cli.StringFlag{Name: "id", Usage: "`NAME` of this process in the cluster, instead of the file's"},
 		&cli.StringFlag{Name: "http", Usage: "`HOST:PORT` of metrics and health, instead of the file's"},
 		&cli.StringFlag{Name: "debug", Usage: "`HOST:PORT` of profiles, instead of the file's"},
@@ -82,6 +82,9 @@ func withConfig(c *cli.Context, run func(context.Context, *process) error) (err 
 		return err
 	}
 	p := &process{flags: c, path: c.String("config")}
+	if p.path == "" {
+		return usagef("--config is missing; `neki %s --help` lists the flags", c.Command.Name)
+	}
 	if p.cfg, err = loadConfig(p.path); err != nil {
 		return err
 	}
@@ -165,7 +168,7 @@ func runAgent(ctx context.Context, p *process) error {
 	if a.Port == 0 {
 		return require(p.path, "agent.port", "")
 	}
-	installation, err := pgproc.FindInstallation(ctx, a.PostgresBin, 0)
+	installation, err := findPostgres(ctx, a.PostgresBin)
 	if err != nil {
 		return err
 	}

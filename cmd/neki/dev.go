@@ -119,10 +119,7 @@ func (d *dev) start(ctx context.Context, stderr io.Writer) error {
 // prepare finds Postgres and makes the directory, what is remembered in it, and the certificates.
 func (d *dev) prepare(ctx context.Context) error {
 	var err error
-	if d.installation, err = pgproc.FindInstallation(ctx, d.o.postgresBin, 0); err != nil {
-		return err
-	}
-	if err := d.installation.CheckTools(); err != nil {
+	if d.installation, err = findPostgres(ctx, d.o.postgresBin); err != nil {
 		return err
 	}
 	if d.account, err = pgproc.LookupAccount(d.o.postgresUser); err != nil {
@@ -235,6 +232,10 @@ func (d *dev) startCatalog(ctx context.Context) error {
 	}
 	d.store = store
 	d.undo.push(store.Close)
+	// The admin of an earlier process, if it was killed, leads until its lease runs out. There is no other one here.
+	if _, err := store.Delete(ctx, catalog.LeaderKey(devCluster), catalog.Always()); err != nil {
+		return err
+	}
 	d.live = catalog.NewLive(store, devCluster, d.log)
 	client := newHTTPClient(nil)
 	feed := &agent.Feed{Live: d.live, HTTP: client, Token: d.token, Log: d.log}

@@ -29,7 +29,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signalContext(stderr)
 	defer stop()
 	err := newApp(stdout, stderr).RunContext(ctx, args)
-	if err == nil {
+	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitOK
 	}
 	report(stderr, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	adminsql "neki/admin_sql"
 	"neki/catalog/etcdstore"
 	"neki/cluster/agent"
+	"neki/cluster/pgproc"
 	"neki/internal/certs"
 	"neki/internal/pgerr"
 	"neki/settings"
@@ -159,4 +161,16 @@ func hostID(prefix string) string {
 // stubSchema is what the admin has put into each database, so that catalogues show the neki schema.
 func stubSchema() *agent.StubSchema {
 	return &agent.StubSchema{SQL: adminsql.StubSQL(), Version: adminsql.StubVersion(), VersionQuery: adminsql.StubVersionQuery}
+}
+
+// findPostgres finds server binaries with all that an agent needs.
+func findPostgres(ctx context.Context, dir string) (pgproc.Installation, error) {
+	found, err := pgproc.FindInstallation(ctx, dir, 0)
+	if err == nil {
+		err = found.CheckTools()
+	}
+	if ctx.Err() != nil { // it runs programs, whose end says nothing then
+		err = ctx.Err()
+	}
+	return found, err
 }

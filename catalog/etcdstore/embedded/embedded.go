@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -43,6 +44,7 @@ type Server struct {
 	lock      *os.File
 	endpoints []string
 	close     sync.Once
+	closing   atomic.Bool // errors are those of its own end then
 }
 
 // Start runs etcd with its data in dir, which is made if needed, and returns once it serves. ctx bounds that wait
@@ -82,7 +84,7 @@ func (s *Server) start(ctx context.Context, dir string, log *slog.Logger) error 
 		return err
 	}
 	s.endpoints = []string{client.String()}
-	s.etcd, err = embed.StartEtcd(config(dir, client, log))
+	s.etcd, err = embed.StartEtcd(config(dir, client, &logCore{log: log, closing: &s.closing}))
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func clientURL(dir string) (url.URL, error) {
 	return url.URL{Scheme: "http", Host: l.Addr().String()}, nil
 }
 
-func config(dir string, client url.URL, log *slog.Logger) *embed.Config {
+func config(dir string, client url.URL, log *logCore) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Dir = filepath.Join(dir, "data")
 	cfg.Name = memberName
@@ -127,7 +129,7 @@ func config(dir string, client url.URL, log *slog.Logger) *embed.Config {
 	cfg.QuotaBackendBytes = quota
 	cfg.SnapshotCount = snapshots
 	cfg.EnableGRPCGateway = false
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&logCore{log: log}))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log))
 	return cfg
 }
 
@@ -140,6 +142,7 @@ func (s *Server) Failed() <-chan error { return s.etcd.Err() }
 // Close stops the server and waits for it. The data stays.
 func (s *Server) Close() {
 	s.close.Do(func() {
+		s.closing.Store(true)
 		if s.etcd != nil {
 			s.etcd.Close()
 		}
@@ -149,14 +152,15 @@ func (s *Server) Close() {
 
 // logCore sends etcd's errors to slog, and its warnings, which are mostly about slow disks, for debugging.
 type logCore struct {
-	log    *slog.Logger
-	fields []zapcore.Field
+	log     *slog.Logger
+	closing *atomic.Bool
+	fields  []zapcore.Field
 }
 
 func (c *logCore) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 
 func (c *logCore) With(fields []zapcore.Field) zapcore.Core {
-	return &logCore{c.log, append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+	return &logCore{c.log, c.closing, append(c.fields[:len(c.fields):len(c.fields)], fields...)}
 }
 
 func (c *logCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -174,7 +178,7 @@ func (c *logCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		}
 	}
 	level := slog.LevelDebug
-	if e.Level >= zapcore.ErrorLevel {
+	if e.Level >= zapcore.ErrorLevel && !c.closing.Load() {
 		level = slog.LevelError
 	}
 	attributes := []any{slog.String("component", "etcd")}

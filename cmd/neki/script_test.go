@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"neki/catalog/etcdstore/embedded"
+	"neki/cluster/pgproc"
+)
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"neki": main}) }
+
+// scriptLimit bounds each wait of a script.
+const scriptLimit = 90 * time.Second
+
+func TestScript(t *testing.T) {
+	// Postgres runs as another user when the test runs as root, who must reach the scripts' directories; and the paths
+	// of sockets must be short.
+	root, err := os.MkdirTemp("/tmp", "neki-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, dir := range postmasters(root) {
+			t.Errorf("a Postgres was left running in %s", dir)
+			kill(dir)
+		}
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script", WorkdirRoot: root, RequireExplicitExec: true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"freeport": freePort, "ready": ready, "eventually": eventually, "servers": servers, "etcd": startEtcd,
+			"terminate": terminate,
+		},
+		Condition: func(name string) (bool, error) {
+			_, err := pgproc.FindInstallation(t.Context(), "", 0)
+			return name == "postgres" && err == nil && !testing.Short(), nil
+		},
+		Setup: func(env *testscript.Env) error {
+			example, err := filepath.Abs("../../docs/neki.example.yaml")
+			env.Setenv("EXAMPLE", example)
+			return err
+		},
+	})
+}
+
+// freePort sets variables to free ports: freeport NAME...
+func freePort(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		ts.Check(err)
+		defer l.Close() //nolint:errcheck // only the number was wanted
+		ts.Setenv(name, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	}
+}
+
+// ready waits for a dev.env and takes its variables into the script's environment: ready FILE
+func ready(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	await(ts, "no "+path, func() bool { _, err := os.Stat(path); return err == nil })
+	f, err := os.Open(path)
+	ts.Check(err)
+	defer f.Close() //nolint:errcheck // opened for reading
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "="); ok && !strings.HasPrefix(name, "#") {
+			ts.Setenv(name, strings.Trim(value, "'"))
+		}
+	}
+}
+
+// eventually runs a command until its output matches: eventually PATTERN COMMAND ARGUMENT...
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	await(ts, "no "+args[0]+" of "+strings.Join(args[1:], " "), func() bool {
+		err := ts.Exec(args[1], args[2:]...)
+		return err == nil && pattern.MatchString(ts.ReadFile("stdout"))
+	})
+}
+
+func await(ts *testscript.TestScript, what string, done func() bool) {
+	for end := time.Now().Add(scriptLimit); !done(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("within %s: %s", scriptLimit, what)
+		}
+	}
+}
+
+// servers checks how many Postgres servers run below a directory: servers DIR NUMBER
+func servers(ts *testscript.TestScript, _ bool, args []string) {
+	if found := postmasters(ts.MkAbs(args[0])); strconv.Itoa(len(found)) != args[1] {
+		ts.Fatalf("%d servers run, not %s: %v", len(found), args[1], found)
+	}
+}
+
+// terminate sends SIGTERM to the process whose id a file holds: terminate FILE
+func terminate(ts *testscript.TestScript, _ bool, args []string) {
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
+	ts.Check(err)
+	ts.Check(syscall.Kill(pid, syscall.SIGTERM))
+}
+
+// startEtcd runs an etcd for the script and sets a variable to its endpoint: etcd NAME
+func startEtcd(ts *testscript.TestScript, _ bool, args []string) {
+	s, err := embedded.Start(context.Background(), ts.MkAbs("etcd"), slog.New(slog.DiscardHandler))
+	ts.Check(err)
+	ts.Defer(s.Close)
+	ts.Setenv(args[0], s.Endpoints()[0])
+}
+
+// postmasters lists the data directories below root in which a postmaster runs.
+func postmasters(root string) (found []string) {
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "postmaster.pid" && postmasterPort(filepath.Dir(filepath.Dir(path))) != 0 {
+			found = append(found, filepath.Dir(path))
+		}
+		return nil
+	})
+	return found
+}
+
+// kill ends the processes that work in a data directory.
+func kill(dir string) {
+	text, _ := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
+	first, _, _ := strings.Cut(string(text), "\n")
+	if pid, err := strconv.Atoi(first); err == nil {
+		_ = syscall.Kill(pid, syscall.SIGQUIT) // it may have ended
+	}
+}
