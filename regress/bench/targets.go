@@ -210,7 +210,7 @@ func (b *bed) startNeki(ctx context.Context, o options) error {
 	}
 	plain, secure := d, d
 	plain.tls = "disable"
-	secure.tls = "verify-full"
+	secure.tls, secure.rootCert = "require", "" // as PgBouncer's: the clients' checks are not what is measured
 	b.candidate = &target{
 		name: "neki", main: plain, pid: gateway.pid(), prepared: true,
 		scram: &entrance{plain, gateway.pid()}, tls: &entrance{secure, gateway.pid()},
@@ -383,7 +383,7 @@ func (b *bed) bouncerProcess(ctx context.Context, dir string, pool int, auth, pa
 	}
 	b.children = append(b.children, process)
 	e := &entrance{database: b.direct, pid: process.pid()}
-	e.database.host, e.database.port, e.database.tls = "127.0.0.1", port, ""
+	e.database.host, e.database.port, e.database.tls, e.database.rootCert = "127.0.0.1", port, "", ""
 	if more != nil {
 		e.database.tls = "require"
 	}
