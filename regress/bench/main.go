@@ -37,8 +37,8 @@ func main() {
 	var o options
 	var clients, idle string
 	flag.StringVar(&o.neki, "neki", "bin/neki", "the binary to measure")
-	flag.StringVar(&o.config, "gateway-config", "", "neki.yaml of a gateway to measure as a process of its own; "+
-		"empty: the gateway inside `neki dev`, whose idle CPU is taken off")
+	flag.StringVar(&o.config, "gateway-config", "", "neki.yaml of the gateway to measure; empty: the one that `neki dev` "+
+		"writes for a second gateway, which then is a process of its own")
 	flag.StringVar(&o.candidate, "candidate", "neki", "neki, or pgbouncer to measure PgBouncer beside itself")
 	flag.StringVar(&o.output, "output", "docs/performance.md", "file to write; - for standard output")
 	flag.StringVar(&clients, "clients", "1,16,64", "numbers of clients")

@@ -202,11 +202,12 @@ func (b *bed) startNeki(ctx context.Context, o options) error {
 	}); err != nil {
 		return err
 	}
-	gateway := dev
-	if o.config != "" {
-		if gateway, err = b.startGateway(ctx, o, &d); err != nil {
-			return err
-		}
+	if o.config == "" {
+		o.config = filepath.Join(data, "gateway.yaml")
+	}
+	gateway, err := b.startGateway(ctx, o, &d)
+	if err != nil {
+		return err
 	}
 	plain, secure := d, d
 	plain.tls = "disable"
