@@ -27,8 +27,8 @@ type Relation struct {
 // FunctionsQuery and RelationsQuery, on any instance of the database's home shard.
 type Load func(ctx context.Context) ([]Function, []Relation, error)
 
-// Functions knows the functions of one database. Until the first Refresh, and from Invalidate to the next, it knows
-// none, so that every call counts as a write.
+// Functions knows the functions of one database. Until the first Refresh it knows none, so that every call counts as a
+// write. From Invalidate to the next Refresh it knows the built-in functions only: see builtIns.
 type Functions struct {
 	load    Load
 	refresh sync.Mutex // one load at a time
@@ -43,6 +43,7 @@ type functionTable struct {
 	byName    map[string][]overload
 	relations map[Relation]struct{}
 	sum       uint64 // of all rows: equal tables need no new version
+	partial   bool   // holds built-in functions only, and no relations
 }
 
 // overload is all functions of a name, schema, number of arguments and volatility.
@@ -74,7 +75,7 @@ func (f *Functions) Refresh(ctx context.Context) error {
 	f.change.Lock()
 	defer f.change.Unlock()
 	old := f.table.Load()
-	if f.version.Load() != before || old != nil && old.sum == t.sum {
+	if f.version.Load() != before || old != nil && !old.partial && old.sum == t.sum {
 		return nil // nothing new, or invalidated while it was read: then it may be the state from before
 	}
 	f.table.Store(t)
@@ -82,40 +83,53 @@ func (f *Functions) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// settle is how long Run waits after an Invalidate for the others of the same script.
+// settle is the least time between two Refreshes that Run makes because of Invalidate: a script of many changes is not
+// answered by one each.
 const settle = 100 * time.Millisecond
 
-// Run refreshes at once, at every Invalidate and after each interval, until ctx ends. A failed Refresh is logged and
-// tried again after a second.
+// Run refreshes at once, at an Invalidate and after each interval, until ctx ends. A failed Refresh is logged and tried
+// again after a second.
 func (f *Functions) Run(ctx context.Context, interval time.Duration, log *slog.Logger) {
+	var changed time.Time // when the last Refresh because of an Invalidate began
 	for {
 		wait := interval
 		if err := f.Refresh(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("functions of the database can't be read", "error", err)
 			wait = time.Second
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		case <-f.stale:
-			timer.Reset(settle)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
+		stale, ok := pause(ctx, wait, f.stale)
+		if ok && stale {
+			if left := settle - time.Since(changed); left > 0 {
+				_, ok = pause(ctx, left, nil)
 			}
+			changed = time.Now()
+		}
+		if !ok {
+			return
 		}
 	}
 }
 
-// Invalidate forgets everything, because functions may have changed. Stale then fires.
+// pause waits for a token of wake, at most the given time; ok is false once ctx has ended.
+func pause(ctx context.Context, limit time.Duration, wake <-chan struct{}) (woken, ok bool) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, false
+	case <-timer.C:
+		return false, true
+	case <-wake:
+		return true, true
+	}
+}
+
+// Invalidate forgets all but the built-in functions, because functions may have changed. Stale then fires.
 func (f *Functions) Invalidate() {
 	f.change.Lock()
-	f.table.Store(nil)
+	if t := f.table.Load(); t != nil {
+		f.table.Store(t.builtIns())
+	}
 	f.version.Add(1)
 	f.change.Unlock()
 	select {
@@ -127,8 +141,11 @@ func (f *Functions) Invalidate() {
 // Stale gives a token when a Refresh is needed.
 func (f *Functions) Stale() <-chan struct{} { return f.stale }
 
-// Loaded reports whether functions are known.
-func (f *Functions) Loaded() bool { return f.table.Load() != nil }
+// Loaded reports whether all functions are known.
+func (f *Functions) Loaded() bool {
+	t := f.table.Load()
+	return t != nil && !t.partial
+}
 
 // Version changes whenever an answer of Volatile or Relation may.
 func (f *Functions) Version() uint64 { return f.version.Load() }
@@ -137,7 +154,7 @@ func (f *Functions) Version() uint64 { return f.version.Load() }
 // volatile decides.
 func (f *Functions) Volatile(schema, name string, nargs int, searchPath []string) (volatile, known bool) {
 	t := f.table.Load()
-	if t == nil {
+	if t == nil || t.partial && schema == "" && (len(searchPath) == 0 || searchPath[0] != systemSchema) {
 		return true, false
 	}
 	for _, o := range t.byName[name] {
@@ -153,11 +170,28 @@ func (f *Functions) Volatile(schema, name string, nargs int, searchPath []string
 // Relation tells whether the database has a relation of a name that the virtual schema has too.
 func (f *Functions) Relation(schema, name string) (exists, known bool) {
 	t := f.table.Load()
-	if t == nil {
+	if t == nil || t.partial {
 		return false, false
 	}
 	_, exists = t.relations[Relation{schema, name}]
 	return exists, true
+}
+
+// builtIns gives what of the table may be believed after a change of functions: those of pg_catalog, which such changes
+// don't touch, under names that no other schema had. A new function of such a name, for other types of arguments, is
+// unknown until the next Refresh, which is under way: what it writes on a standby is refused there, and then run on the
+// primary.
+func (t *functionTable) builtIns() *functionTable {
+	if t.partial {
+		return t
+	}
+	kept := &functionTable{byName: make(map[string][]overload, len(t.byName)), partial: true}
+	for name, overloads := range t.byName {
+		if !slices.ContainsFunc(overloads, func(o overload) bool { return o.schema != systemSchema }) {
+			kept.byName[name] = overloads
+		}
+	}
+	return kept
 }
 
 func visible(schema, wanted string, searchPath []string) bool {

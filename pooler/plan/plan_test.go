@@ -431,6 +431,24 @@ func TestFunctions(t *testing.T) {
 	if f.Version() == version || f.Loaded() {
 		t.Error("Invalidate keeps what was known")
 	}
+	for _, tc := range []struct {
+		schema, name string
+		path         []string
+		known        bool
+	}{
+		{"", "concat", path, true},
+		{"pg_catalog", "concat", path, true},
+		{"", "concat", []string{"public", "pg_catalog"}, false}, // public may have got one
+		{"", "pure", path, false},
+		{"", "lower", path, false}, // public had one
+	} {
+		if _, known := f.Volatile(tc.schema, tc.name, 1, tc.path); known != tc.known {
+			t.Errorf("after Invalidate %s.%s under %v: known %t", tc.schema, tc.name, tc.path, known)
+		}
+	}
+	if _, known := f.Relation("public", "sessions"); known {
+		t.Error("relations are known after Invalidate")
+	}
 }
 
 // TestRefreshOvertaken: what was read before an Invalidate must not count after it.
@@ -475,12 +493,14 @@ func TestFunctionsRun(t *testing.T) {
 		after(time.Second, 2, true)
 		after(59*time.Second, 2, true)
 		after(time.Second, 3, true)
-		for range 50 { // a script of many changes
+		f.Invalidate()
+		after(0, 4, true) // at once
+		for range 50 {    // a script of many changes
 			f.Invalidate()
 			time.Sleep(time.Millisecond)
 		}
-		after(time.Millisecond, 3, false)
-		after(time.Second, 5, true) // one for the first, one for those that came while it waited
+		after(time.Millisecond, 4, false)
+		after(time.Second, 6, true) // one for the first, one for those that came while it waited
 		cancel()
 		<-done
 	})

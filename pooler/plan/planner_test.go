@@ -61,13 +61,16 @@ func TestFunctionsChangePlans(t *testing.T) {
 	pl := newPlanner(t, Options{})
 	funcs := loaded(t)
 	snap, env := twoShards(), NewEnv("db", "alice", DefaultSearchPath, funcs)
-	text := "SELECT lower('A') FROM t"
+	text := "SELECT pure(1) FROM t"
 	if p := planned(t, pl, text, snap, env); p.Verdict != Read {
 		t.Fatalf("%v %s", p.Verdict, p.Why)
 	}
 	funcs.Invalidate()
 	if p := planned(t, pl, text, snap, env); p.Verdict != Unproven {
 		t.Errorf("after Invalidate: %v", p.Verdict)
+	}
+	if p := planned(t, pl, "SELECT concat('A') FROM t", snap, env); p.Verdict != Read {
+		t.Errorf("a built-in function after Invalidate: %v %s", p.Verdict, p.Why)
 	}
 	if err := funcs.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
