@@ -125,7 +125,8 @@ func (d *dev) prepare(ctx context.Context) error {
 	if d.account, err = pgproc.LookupAccount(d.o.postgresUser); err != nil {
 		return err
 	}
-	if err := d.account.CheckReach(filepath.Join(d.o.data, "nodes", "x")); err != nil {
+	nodes := filepath.Join(d.o.data, "nodes")
+	if err := d.account.CheckReach(nodes); err != nil { // before anything is made
 		return err
 	}
 	unlock, err := lockData(d.o.data)
@@ -142,7 +143,10 @@ func (d *dev) prepare(ctx context.Context) error {
 	if d.token, err = ensureToken(filepath.Join(d.o.data, tokenFile)); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(d.o.data, "nodes"), 0o755); err != nil {
+	if err := makeOpenDir(nodes); err != nil {
+		return err
+	}
+	if err := d.account.CheckReach(filepath.Join(nodes, "any")); err != nil { // parents made under a strict umask
 		return err
 	}
 	if err := d.ensureCertificates(); err != nil {

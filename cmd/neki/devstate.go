@@ -220,7 +220,7 @@ func postmasterPort(dir string) int {
 
 // lockData makes the data directory this process's own.
 func lockData(dir string) (unlock func() error, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := makeOpenDir(dir); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
@@ -240,6 +240,18 @@ func lockData(dir string) (unlock func() error, err error) {
 	}
 	_, err = fmt.Fprintln(f, os.Getpid())
 	return f.Close, err
+}
+
+// makeOpenDir makes a directory unless it is there; a new one may be entered by all, whatever the umask: Postgres runs
+// as another user when this process is root. What is secret in it has closed modes of its own.
+func makeOpenDir(path string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o755)
 }
 
 // ensureToken gives the secret that agents, admin and gateways share, made once.

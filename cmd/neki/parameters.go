@@ -72,6 +72,7 @@ func (p *parameters) now() settings.Parameters {
 func (p *parameters) follow(ctx context.Context, apply func(settings.Parameters)) {
 	p.mu.Lock()
 	p.apply = apply
+	apply(p.value)
 	p.mu.Unlock()
 	for {
 		changed := p.live.Changed()

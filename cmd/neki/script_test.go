@@ -98,7 +98,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func await(ts *testscript.TestScript, what string, done func() bool) {
-	for end := time.Now().Add(scriptLimit); !done(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(scriptLimit); !done(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			ts.Fatalf("within %s: %s", scriptLimit, what)
 		}
