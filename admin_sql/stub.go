@@ -80,7 +80,7 @@ BEGIN
       CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, d.objsubid) i
     WHERE d.deptype = 'e' AND e.extname = 'plpgsql' AND i.schema = 'neki'
       AND i.type IN ('view', 'procedure', 'function')
-    ORDER BY (i.identity LIKE 'neki._gateway_only(%'), i.identity
+    ORDER BY (i.identity LIKE 'neki.\_gateway\_%'), i.identity
   LOOP
     EXECUTE pg_catalog.format('ALTER EXTENSION plpgsql DROP %s %s', old.type, old.identity);
     EXECUTE pg_catalog.format('DROP %s %s', old.type, old.identity);
@@ -107,6 +107,13 @@ END $neki$;
 COMMENT ON FUNCTION neki._gateway_only() IS 'Raises the error of all objects in this schema';
 GRANT EXECUTE ON FUNCTION neki._gateway_only() TO PUBLIC;
 ALTER EXTENSION plpgsql ADD FUNCTION neki._gateway_only();
+CREATE FUNCTION neki._gateway_rows() RETURNS SETOF text LANGUAGE plpgsql VOLATILE ROWS 1 AS $neki$
+BEGIN
+  PERFORM neki._gateway_only();
+END $neki$;
+COMMENT ON FUNCTION neki._gateway_rows() IS 'Raises the error of all views in this schema';
+GRANT EXECUTE ON FUNCTION neki._gateway_rows() TO PUBLIC;
+ALTER EXTENSION plpgsql ADD FUNCTION neki._gateway_rows();
 `
 
 // stubObjects writes the statements that make every relation and procedure of schema neki.
@@ -127,13 +134,16 @@ func (s *Schema) stubObjects() string {
 	return b.String()
 }
 
+// writeStubView makes a view over a function that raises when the first row is asked for: EXPLAIN and LIMIT 0 don't.
+// The columns are taken from the function's, because the planner would reason about constants: a join on a NULL is
+// empty, and the function not called.
 func (r *Relation) writeStubView(b *strings.Builder) {
 	name := SchemaName + "." + quoteIdent(r.Name)
 	columns := make([]string, len(r.Columns))
 	for i, c := range r.Columns {
-		columns[i] = fmt.Sprintf("NULL::%s AS %s", TypeName(c.Type), quoteIdent(c.Name))
+		columns[i] = fmt.Sprintf("stub::%s AS %s", TypeName(c.Type), quoteIdent(c.Name))
 	}
-	fmt.Fprintf(b, "CREATE VIEW %s AS SELECT %s WHERE neki._gateway_only();\n", name, strings.Join(columns, ", "))
+	fmt.Fprintf(b, "CREATE VIEW %s AS SELECT %s FROM neki._gateway_rows() AS stub;\n", name, strings.Join(columns, ", "))
 	fmt.Fprintf(b, "COMMENT ON VIEW %s IS %s;\n", name, quoteLiteral(r.Comment))
 	for _, c := range r.Columns {
 		fmt.Fprintf(b, "COMMENT ON COLUMN %s.%s IS %s;\n", name, quoteIdent(c.Name), quoteLiteral(c.Comment))

@@ -166,7 +166,18 @@ func stubRoutines(t *testing.T, user *pgx.Conn) {
 }
 
 func stubErrors(t *testing.T, user *pgx.Conn) {
+	run(t, user, "CREATE TEMP TABLE one AS SELECT 'sh1' AS shard; CREATE TEMP TABLE none AS SELECT 'sh1' AS shard LIMIT 0; ANALYZE one, none")
 	for _, sql := range []string{
+		"SELECT EXISTS (SELECT FROM neki.shards)",
+		"SELECT EXISTS (SELECT FROM neki.shards WHERE shard = 'sh1')",
+		"SELECT * FROM neki.shards WHERE shard IS NOT NULL AND ready",
+		"SELECT * FROM one JOIN neki.shards USING (shard)",
+		"SELECT * FROM one LEFT JOIN neki.shards USING (shard)",
+		"SELECT * FROM neki.shards LEFT JOIN none USING (shard)",
+		"SELECT * FROM one WHERE EXISTS (SELECT FROM neki.shards s WHERE s.shard = one.shard)",
+		"SELECT * FROM one WHERE shard NOT IN (SELECT shard FROM neki.shards)",
+		"SELECT * FROM neki.nodes JOIN neki.shards USING (shard)",
+		"SELECT shard FROM neki.shards UNION SELECT shard FROM one",
 		"SELECT * FROM neki.replicas",
 		"SELECT count(*) FROM neki.sessions",
 		"SELECT * FROM neki.replica_choice('sh1')",
