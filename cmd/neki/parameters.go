@@ -35,8 +35,11 @@ const (
 	scopeAdmin   = "admin"
 )
 
-// setVisible bounds the wait of SetParameter for its effect here.
-const setVisible = 3 * time.Second
+// Bounds of waits for the catalog in a statement of a client.
+const (
+	catalogWait = 3 * time.Second // for its answer
+	setVisible  = 3 * time.Second // for the effect of a write to be seen here
+)
 
 func newParameters(cfg gatewayConfig) (*parameters, error) {
 	p := &parameters{store: cfg.Store, cluster: cfg.Cluster, live: cfg.Live, log: cfg.Log, file: cfg.Parameters}
@@ -169,9 +172,11 @@ func (p *parameters) SetParameter(ctx context.Context, scope, name, value string
 		return pgerr.New(pgerr.InvalidParameterValue, "parameter %q is not one of scope %q", row.Name, scope).
 			WithHint("Its scope is %q.", row.Scope)
 	}
-	rev, err := catalog.PutParameter(ctx, p.store, p.cluster, scope, row.Name, value)
+	writing, cancel := context.WithTimeout(ctx, catalogWait)
+	defer cancel()
+	rev, err := catalog.PutParameter(writing, p.store, p.cluster, scope, row.Name, value)
 	if err != nil {
-		return err
+		return unavailable(err)
 	}
 	return p.awaitRevision(ctx, rev)
 }
@@ -207,15 +212,12 @@ type events struct {
 	cluster string
 }
 
-// Bounds of what neki.events asks of the catalog.
-const (
-	eventLimit = 1000
-	eventWait  = 3 * time.Second
-)
+// eventLimit bounds what neki.events asks of the catalog.
+const eventLimit = 1000
 
 // Events lists the newest events, newest first.
 func (e events) Events(ctx context.Context) ([]catalog.Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, eventWait)
+	ctx, cancel := context.WithTimeout(ctx, catalogWait)
 	defer cancel()
 	list, err := catalog.ListEvents(ctx, e.store, e.cluster, eventLimit)
 	return list, unavailable(err)
@@ -223,7 +225,7 @@ func (e events) Events(ctx context.Context) ([]catalog.Event, error) {
 
 // Record adds an event.
 func (e events) Record(ctx context.Context, event catalog.Event) error {
-	ctx, cancel := context.WithTimeout(ctx, eventWait)
+	ctx, cancel := context.WithTimeout(ctx, catalogWait)
 	defer cancel()
 	_, err := catalog.AppendEvent(ctx, e.store, e.cluster, event)
 	return unavailable(err)

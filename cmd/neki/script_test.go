@@ -49,7 +49,7 @@ func TestScript(t *testing.T) {
 		Dir: "testdata/script", WorkdirRoot: root, RequireExplicitExec: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"freeport": freePort, "ready": ready, "eventually": eventually, "servers": servers, "etcd": startEtcd,
-			"terminate": terminate,
+			"terminate": terminate, "stopetcd": stopEtcd,
 		},
 		Condition: func(name string) (bool, error) {
 			_, err := pgproc.FindInstallation(t.Context(), "", 0)
@@ -58,6 +58,7 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			example, err := filepath.Abs("../../docs/neki.example.yaml")
 			env.Setenv("EXAMPLE", example)
+			env.Values[etcdValue{}] = new(*embedded.Server)
 			return err
 		},
 	})
@@ -119,12 +120,21 @@ func terminate(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(syscall.Kill(pid, syscall.SIGTERM))
 }
 
-// startEtcd runs an etcd for the script and sets a variable to its endpoint: etcd NAME
+// etcdValue is the key of a script's etcd.
+type etcdValue struct{}
+
+// startEtcd runs an etcd for the script, until stopetcd or its end, and sets a variable to its endpoint: etcd NAME
 func startEtcd(ts *testscript.TestScript, _ bool, args []string) {
 	s, err := embedded.Start(context.Background(), ts.MkAbs("etcd"), slog.New(slog.DiscardHandler))
 	ts.Check(err)
 	ts.Defer(s.Close)
+	*ts.Value(etcdValue{}).(**embedded.Server) = s
 	ts.Setenv(args[0], s.Endpoints()[0])
+}
+
+// stopEtcd ends the script's etcd: stopetcd
+func stopEtcd(ts *testscript.TestScript, _ bool, _ []string) {
+	(*ts.Value(etcdValue{}).(**embedded.Server)).Close()
 }
 
 // postmasters lists the data directories below root in which a postmaster runs.
