@@ -135,7 +135,7 @@ func newPrepare(n *PrepareStmt, text string, span Span) (*PreparedStmt, error) {
 	p := &PreparedStmt{Name: n.Name}
 	t := newTokens(text, span)
 	t.advance() // PREPARE
-	t.advance() // name
+	_ = t.skipName()
 	if t.punct('(') {
 		types, _ := t.skipParens()
 		for _, s := range types {
@@ -153,7 +153,7 @@ func newExecute(n *ExecuteStmt, text string, span Span) *PreparedStmt {
 	p := &PreparedStmt{Name: n.Name, Values: n.Params}
 	t := newTokens(text, span)
 	t.advance() // EXECUTE
-	t.advance() // name
+	_ = t.skipName()
 	if t.punct('(') {
 		p.Params, _ = t.skipParens()
 	}
