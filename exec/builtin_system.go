@@ -35,7 +35,13 @@ func currentSetting(c Call, a []datum.Datum) (datum.Datum, error) {
 	if len(a) > 1 && a[1].Bool() {
 		return datum.Null, nil
 	}
-	return datum.Null, pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", name)
+	err := pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", name)
+	if c.run.env.VarNames != nil {
+		if near := pgerr.Nearest(name, c.run.env.VarNames()); near != "" {
+			return datum.Null, err.WithHint("Perhaps you meant \"%s\".", near)
+		}
+	}
+	return datum.Null, err
 }
 
 // sizeUnits are those of pg_size_pretty: below limit the unit is used; after it the value is shifted right by bits.

@@ -60,6 +60,8 @@ type Env struct {
 	Budget *Budget
 	// Vars answers current_setting; ok is false for a parameter that does not exist. nil: none exists.
 	Vars func(name string) (value string, ok bool)
+	// VarNames lists parameters that an unknown name may be a misspelling of; nil: none.
+	VarNames func() []string
 	// User, SessionUser, Database and Schema answer current_user, session_user, current_database() and
 	// current_schema ("" is NULL). Version answers version().
 	User, SessionUser, Database, Schema, Version string

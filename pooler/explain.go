@@ -8,7 +8,6 @@ import (
 
 	"neki/catalog"
 	"neki/internal/pgerr"
-	"neki/pooler/backend"
 	"neki/pooler/plan"
 )
 
@@ -37,7 +36,7 @@ func (c *Session) explain(e *plan.Explain, text []byte, snap *catalog.Snapshot) 
 		x.Shard = homeShard(snap)
 	}
 	x.Access = role.String()
-	if err := c.explainChoice(&x, role, snap); err != nil {
+	if err := c.explainChoice(&x, role); err != nil {
 		return nil, err
 	}
 	if (e.Analyze || e.PGPlan) && x.Refused == nil {
@@ -48,25 +47,32 @@ func (c *Session) explain(e *plan.Explain, text []byte, snap *catalog.Snapshot) 
 	return plan.Render(e, x), nil
 }
 
-// explainChoice fills in which instance the statement would go to, and why not to the others.
-func (c *Session) explainChoice(x *plan.Explained, role catalog.Role, snap *catalog.Snapshot) error {
-	req, err := c.request(role, x.Shard)
-	if err != nil {
+// explainChoice fills in which instance the statement would go to, and why not to the others. It waits as the statement
+// would for a replica that is consistent enough.
+func (c *Session) explainChoice(x *plan.Explained, role catalog.Role) error {
+	deadline := time.Now().Add(c.vars.Neki().Wait)
+	req, err := c.request(role, x.Shard, deadline)
+	var chosen *catalog.Node
+	switch {
+	case err != nil:
+	case c.lease != nil && c.place.node != nil: // a transaction stays where it is
+		chosen = c.place.node
+	case role == catalog.RolePrimary:
+		chosen = c.srv.picker.Pick(c.srv.cfg.Cluster.Snapshot(), &req).Node
+	default:
+		chosen, err = c.chooseReplica(&req, deadline)
+	}
+	if err != nil && pgerr.Code(err) != pgerr.NoEligibleReplica {
 		return err
 	}
-	chosen := c.srv.picker.Pick(snap, &req).Node
-	if c.lease != nil && c.place.node != nil { // a transaction stays where it is
-		chosen = c.place.node
-	}
+	x.Refused = err
+	snap := c.srv.cfg.Cluster.Snapshot()
 	candidates := c.srv.picker.Candidates(snap, &req)
 	for _, k := range candidates {
 		x.Instances = append(x.Instances, plan.Instance{
 			Node: k.Node, Role: k.Role.String(), Cell: k.Cell, Tier: k.Tier, Reason: k.Reason, Load: k.Load,
 			Chosen: chosen != nil && chosen.ID == k.Node,
 		})
-	}
-	if chosen == nil && role != catalog.RolePrimary {
-		x.Refused = backend.NoReplicaError(snap.Shard(x.Shard), &req, candidates)
 	}
 	return nil
 }

@@ -166,6 +166,7 @@ func (c *Session) refer(o *op, name []byte) {
 			o.err = pgerr.New(pgerr.InvalidSQLStatementName, "unnamed prepared statement does not exist")
 			return
 		}
+		c.unnamed.plan = c.replan(c.unnamed.plan, o)
 		o.plan = c.unnamed.plan
 		return
 	}
@@ -174,7 +175,22 @@ func (c *Session) refer(o *op, name []byte) {
 		o.err = pgerr.New(pgerr.InvalidSQLStatementName, "prepared statement \"%s\" does not exist", name)
 		return
 	}
-	o.named, o.plan = s, s.plan
+	o.named = s
+	s.plan = c.replan(s.plan, o)
+	o.plan = s.plan
+}
+
+// replan gives the plan of a statement that was prepared earlier as it would be now: functions may have become known
+// since, or tables been moved. One that can't be planned any more keeps the plan it has.
+func (c *Session) replan(p *plan.Plan, o *op) *plan.Plan {
+	snap, env := c.srv.cfg.Cluster.Snapshot(), c.planEnv()
+	if p.Fresh(snap, env) {
+		return p
+	}
+	if fresh, err := c.srv.planner.Plan(c.sqlOf(o), snap, env); err == nil {
+		return fresh
+	}
+	return p
 }
 
 func (c *Session) setPortal(name []byte, p *plan.Plan) {

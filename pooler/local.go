@@ -2,11 +2,9 @@ package pooler
 
 import (
 	"encoding/binary"
-	"time"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
-	"neki/pooler/backend"
 	"neki/pooler/plan"
 	"neki/settings"
 	"neki/sqlparse"
@@ -94,6 +92,10 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 	return answer{}, pgerr.New(pgerr.NotImplemented, "not implemented: [113] %s of a statement that the gateway answers", p.Tag)
 }
 
+// setsOwn reports whether p is SET or RESET of a __neki setting. In a failed transaction it fails for its own reason: it
+// can't be done in any.
+func setsOwn(p *plan.Plan) bool { return p != nil && p.Set != nil && p.Route.Kind == plan.RouteLocal }
+
 // setOwn runs SET and RESET of a __neki setting.
 func (c *Session) setOwn(s *sqlparse.SetStmt) (answer, error) {
 	tag := "SET"
@@ -154,19 +156,6 @@ func (c *Session) appendOwnSettings(dst []byte) []byte {
 		dst = appendTextRow(dst, []string{s.Name, s.Format(neki), s.Description})
 	}
 	return dst
-}
-
-// request makes the Picker's request for the session's next statement on a shard.
-func (c *Session) request(role catalog.Role, shard string) (backend.Request, error) {
-	st := c.shardState(shard)
-	req := backend.Request{Shard: shard, Role: role, Neki: c.vars.Neki(), Lag: c.srv.lag(), Sticky: st.sticky}
-	if role != catalog.RolePrimary && req.Neki.Consistency == settings.SessionConsistency {
-		if err := c.raiseFloor(st, time.Now().Add(req.Neki.Wait)); err != nil {
-			return req, err
-		}
-		req.Floor = st.floor
-	}
-	return req, nil
 }
 
 // appendRowDescription appends a RowDescription; formats are the client's result format codes.

@@ -157,7 +157,7 @@ func (c *Session) runOwnOp(o *op) error {
 	if o.err != nil {
 		return c.failOwn(o.err)
 	}
-	if c.status == 'E' && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
+	if c.status == 'E' && !setsOwn(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
 		return c.failOwn(errFailedTx)
 	}
 	body := w.in[o.at+5 : o.end]

@@ -128,8 +128,9 @@ func (c *Session) cancel() (hit bool) {
 	sc := c.active
 	if sc != nil {
 		sc.BeginCancel() // before the session can give the connection back
-	} else {
-		hit = c.interrupt != nil
+	} else if sessionState(c.state.Load()) == stateActive {
+		hit = true
+		c.canceled = c.since.Load() // a statement that has not come to its server yet notices it
 		c.wakeLocked()
 	}
 	c.mu.Unlock()

@@ -46,8 +46,9 @@ type roles struct {
 	control *control
 	epoch   atomic.Uint64
 
-	mu    sync.Mutex
-	known map[roleKey]*role
+	mu     sync.Mutex
+	known  map[roleKey]*role
+	joined sync.WaitGroup // of look-ups in the background
 }
 
 type roleKey struct{ user, database string }
@@ -55,8 +56,9 @@ type roleKey struct{ user, database string }
 func newRoles(c *control) *roles { return &roles{control: c, known: make(map[roleKey]*role)} }
 
 const (
-	roleFreshFor = time.Second // a role changed elsewhere is noticed by new logins after this
-	maxRoles     = 20_000      // known at once
+	roleFreshFor   = time.Second      // a role changed elsewhere is noticed by new logins after this
+	rightsFreshFor = 10 * time.Second // and by the neki schema after this
+	maxRoles       = 20_000           // known at once
 )
 
 const roleQuery = `SELECT a.rolpassword, a.rolsuper, a.rolcanlogin, a.rolconnlimit, CASE WHEN pg_catalog.isfinite(a.rolvaliduntil) THEN a.rolvaliduntil END,
@@ -82,20 +84,57 @@ func (r *roles) lookup(ctx context.Context, user, database string) (*role, error
 	fresh, err := r.fetch(ctx, user, database)
 	if err != nil {
 		if known != nil {
-			return known, nil
+			again := *known
+			again.epoch, again.fetched = epoch, time.Now() // not to be asked for by every statement
+			r.keep(key, &again)
+			return &again, nil
 		}
 		return nil, pgerr.New(pgerr.CannotConnectNow, "no instance answers, so role %q can't be looked up", user).
 			WithDetail("%v.", err).WithHint("neki.nodes shows the state of the cluster to sessions that are connected.")
 	}
 	fresh.epoch = epoch
+	r.keep(key, fresh)
+	return fresh, nil
+}
+
+func (r *roles) keep(key roleKey, found *role) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.known) >= maxRoles {
 		clear(r.known)
 	}
-	r.known[key] = fresh
-	return fresh, nil
+	r.known[key] = found
 }
+
+// remembered gives the role from memory, however old; an old one is looked up again meanwhile. One that is not known, or
+// that may have changed by a statement seen here, is looked up first.
+func (r *roles) remembered(ctx context.Context, user, database string) (*role, error) {
+	key := roleKey{user, database}
+	r.mu.Lock()
+	known := r.known[key]
+	if known == nil || known.epoch != r.epoch.Load() {
+		r.mu.Unlock()
+		return r.lookup(ctx, user, database)
+	}
+	stale := time.Since(known.fetched) > rightsFreshFor
+	if stale {
+		meanwhile := *known
+		meanwhile.fetched = time.Now().Add(-roleFreshFor) // one look-up is enough, and logins make their own
+		r.known[key] = &meanwhile
+	}
+	r.mu.Unlock()
+	if stale {
+		r.joined.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), controlTimeout) //nolint:forbidigo // joined by wait
+			defer cancel()
+			_, _ = r.lookup(ctx, user, database) // the next statement shows whether it was to be had
+		})
+	}
+	return known, nil
+}
+
+// wait returns when no look-up runs in the background.
+func (r *roles) wait() { r.joined.Wait() }
 
 func (r *roles) fetch(ctx context.Context, user, database string) (*role, error) {
 	found := &role{name: user, connLimit: -1, fetched: time.Now()}

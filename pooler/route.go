@@ -80,7 +80,9 @@ func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snap
 			return nil, err
 		}
 	}
-	c.beginActive()
+	if err := c.beginActive(); err != nil {
+		return nil, err
+	}
 	if c.place.role == catalog.RolePrimary {
 		c.shardState(c.place.shard).touched = true
 	}
@@ -172,48 +174,23 @@ const downFor = time.Second
 
 // acquireReplica leases a connection to a replica, as the settings of the session choose it.
 func (c *Session) acquireReplica(role catalog.Role, shard string, attempt int) error {
-	st := c.shardState(shard)
-	neki := c.vars.Neki()
-	req := backend.Request{Shard: shard, Role: role, Neki: neki, Lag: c.srv.lag(), Sticky: st.sticky}
+	deadline := time.Now().Add(c.vars.Neki().Wait)
+	req, err := c.request(role, shard, deadline)
+	if err != nil {
+		return err
+	}
 	if attempt > 0 {
 		req.Avoid = c.avoid
 	}
-	deadline := time.Now().Add(neki.Wait)
-	if neki.Consistency == settings.SessionConsistency {
-		if err := c.raiseFloor(st, deadline); err != nil {
+	for tries := 0; ; tries++ {
+		node, err := c.chooseReplica(&req, deadline)
+		if err != nil {
 			return err
 		}
-		req.Floor = st.floor
-	}
-	for tries := 0; ; tries++ {
-		cluster := c.srv.cfg.Cluster
-		changed := cluster.Changed()
-		snap := cluster.Snapshot()
-		choice := c.srv.picker.Pick(snap, &req)
-		if choice.Node == nil {
-			if !choice.Wait || time.Until(deadline) <= 0 {
-				return backend.NoReplicaError(snap.Shard(shard), &req, c.srv.picker.Candidates(snap, &req))
-			}
-			if err := c.awaitReplica(req, snap, changed, deadline); err != nil {
-				return err
-			}
-			continue
-		}
-		if neki.Consistency == settings.SessionConsistency && st.sticky != "" && st.sticky != choice.Node.ID {
-			// Another replica may be behind what the last one has shown: everything visible anywhere is below the
-			// primary's position now.
-			st.touched = true
-			st.sticky = ""
-			if err := c.raiseFloor(st, deadline); err != nil {
-				return err
-			}
-			req.Floor, req.Sticky = st.floor, ""
-			continue
-		}
-		sc, err := c.leaseFrom(choice.Node)
+		sc, err := c.leaseFrom(node)
 		if err == nil {
-			st.sticky = choice.Node.ID
-			c.took(sc, place{shard: shard, node: choice.Node, role: role})
+			c.shardState(shard).sticky = node.ID
+			c.took(sc, place{shard: shard, node: node, role: role})
 			sc.Stats().Reads.Add(1)
 			return nil
 		}
@@ -222,7 +199,50 @@ func (c *Session) acquireReplica(role catalog.Role, shard string, attempt int) e
 			return err
 		}
 		// Another replica may do: this one is down, or still has an old verifier of the role.
-		c.srv.pools.Node(choice.Node.ID).NoteDown(time.Now().Add(downFor), "connection failed: "+ce.Err.Error())
+		c.srv.pools.Node(node.ID).NoteDown(time.Now().Add(downFor), "connection failed: "+ce.Err.Error())
+	}
+}
+
+// request makes the Picker's request for the session's next statement on a shard, with the floor of consistency session.
+func (c *Session) request(role catalog.Role, shard string, deadline time.Time) (backend.Request, error) {
+	st := c.shardState(shard)
+	req := backend.Request{Shard: shard, Role: role, Neki: c.vars.Neki(), Lag: c.srv.lag(), Sticky: st.sticky}
+	if role != catalog.RolePrimary && req.Neki.Consistency == settings.SessionConsistency {
+		if err := c.raiseFloor(st, deadline); err != nil {
+			return req, err
+		}
+		req.Floor = st.floor
+	}
+	return req, nil
+}
+
+// chooseReplica gives the instance that the request is served by, and waits up to the deadline for one that will do.
+func (c *Session) chooseReplica(req *backend.Request, deadline time.Time) (*catalog.Node, error) {
+	st := c.shardState(req.Shard)
+	for {
+		cluster := c.srv.cfg.Cluster
+		changed := cluster.Changed()
+		snap := cluster.Snapshot()
+		choice := c.srv.picker.Pick(snap, req)
+		switch {
+		case choice.Node == nil && (!choice.Wait || time.Until(deadline) <= 0):
+			return nil, backend.NoReplicaError(snap.Shard(req.Shard), req, c.srv.picker.Candidates(snap, req))
+		case choice.Node == nil:
+			if err := c.awaitReplica(*req, snap, changed, deadline); err != nil {
+				return nil, err
+			}
+		case req.Neki.Consistency == settings.SessionConsistency && st.sticky != "" && st.sticky != choice.Node.ID:
+			// Another replica may be behind what the last one has shown: everything visible anywhere is below the
+			// primary's position now.
+			st.touched = true
+			st.sticky = ""
+			if err := c.raiseFloor(st, deadline); err != nil {
+				return nil, err
+			}
+			req.Floor, req.Sticky = st.floor, ""
+		default:
+			return choice.Node, nil
+		}
 	}
 }
 

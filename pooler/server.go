@@ -150,6 +150,7 @@ func (s *Server) Run(ctx context.Context) error {
 	owned.Wait()
 	s.dbs.close()
 	s.floors.wait()
+	s.roles.wait()
 	s.control.close()
 	s.pools.Close()
 	s.planner.Close()
@@ -204,7 +205,6 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 
 // serve runs one connection from its first byte to its end.
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
-	defer func() { _ = nc.Close() }()
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 10 * time.Second, Count: 6})
 	}

@@ -99,7 +99,7 @@ type Session struct {
 	active    *backend.ServerConn // running a statement of this client: a cancel may be sent to it
 	cause     *pgerr.Error        // why the session must end
 	interrupt chan struct{}       // closed to end a wait; nil while there is none
-	canceled  bool                // a wait was ended and has not noticed yet
+	canceled  int64               // the statement that was cancelled and has not noticed yet, by its begun
 	public    publicState
 }
 

@@ -238,7 +238,7 @@ func blanked(text []byte, start, end int) []byte {
 func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) error {
 	w := c.work
 	c.note(part.Plan)
-	if c.status == 'E' {
+	if c.status == 'E' && !setsOwn(part.Plan) {
 		return c.failPart(errFailedTx)
 	}
 	var err error

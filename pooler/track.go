@@ -264,12 +264,29 @@ func (c *Session) followSet(s *sqlparse.SetStmt) {
 
 func (c *Session) set(name, value string) {
 	in := c.srv.interner
+	c.resetRole(name)
 	c.vars = in.With(c.vars, name, value)
 	c.serverVars(func(v *settings.Vars) *settings.Vars { return in.With(v, name, value) })
 }
 
+// resetRole notes that SET SESSION AUTHORIZATION ends a SET ROLE.
+func (c *Session) resetRole(name string) {
+	if !strings.EqualFold(name, settings.SessionAuthorization) {
+		return
+	}
+	none := func(v *settings.Vars) *settings.Vars {
+		if _, ok := v.GUC("role"); !ok {
+			return v
+		}
+		return c.srv.interner.With(v, "role", "none")
+	}
+	c.vars = none(c.vars)
+	c.serverVars(none)
+}
+
 func (c *Session) reset(name string) {
 	in := c.srv.interner
+	c.resetRole(name)
 	if v, err := in.Reset(c.vars, name, c.defaults); err == nil {
 		c.vars = v
 	}

@@ -13,6 +13,7 @@ import (
 	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/pooler/plan"
+	"neki/settings"
 	"neki/sqlparse"
 )
 
@@ -132,7 +133,7 @@ func (c *Session) cancelOnInterrupt(cancel context.CancelFunc) (stop func()) {
 		close(done)
 		<-joined
 		c.mu.Lock()
-		c.interrupt, c.canceled = nil, false
+		c.interrupt = nil
 		c.mu.Unlock()
 	}
 }
@@ -152,6 +153,7 @@ func (c *Session) virtualEnv(params []datum.Datum) *exec.Env {
 			value, source := (*virtualSession)(c).Setting(name)
 			return value, source != ""
 		},
+		VarNames: settings.Names,
 	}
 	if zone, ok := c.shownParameter("TimeZone"); ok {
 		if z, err := datum.ParseZone(zone); err == nil {
@@ -199,18 +201,31 @@ type virtualSession Session
 // User gives current_user.
 func (v *virtualSession) User() string { return (*Session)(v).planUser() }
 
-// IsSuperuser reports whether the user has all rights. After SET ROLE the rights are those of the other role, which
-// is not looked up: it has none here.
-func (v *virtualSession) IsSuperuser() bool {
-	c := (*Session)(v)
-	return c.role.super && c.planUser() == c.user
+// IsSuperuser reports whether current_user has all rights.
+func (v *virtualSession) IsSuperuser() bool { return (*Session)(v).currentRole().super }
+
+// MemberOf reports whether current_user is a member of one of neki's roles.
+func (v *virtualSession) MemberOf(name string) bool {
+	return (*Session)(v).currentRole().memberOf(name)
 }
 
-// MemberOf reports membership of one of neki's roles.
-func (v *virtualSession) MemberOf(name string) bool {
-	c := (*Session)(v)
-	return c.planUser() == name || c.planUser() == c.user && c.role.memberOf(name)
+// currentRole gives current_user as remembered. Only a role not known, or from before a change of roles, is asked for.
+func (c *Session) currentRole() *role {
+	user := c.planUser()
+	ctx, cancel := context.WithTimeout(context.Background(), rightsLimit) //nolint:forbidigo // bounded here
+	defer cancel()
+	r, err := c.srv.roles.remembered(ctx, user, c.db.name)
+	switch {
+	case err == nil:
+		return r
+	case user == c.user:
+		return c.role
+	}
+	return &role{name: user} // nobody answers, so it has no rights
 }
+
+// rightsLimit bounds the wait for a role's rights: the neki schema must answer when no Postgres does.
+const rightsLimit = time.Second
 
 // Setting gives a session setting with its source: default, startup or session. The source is "" for one not known.
 func (v *virtualSession) Setting(name string) (value, source string) {

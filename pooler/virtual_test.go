@@ -171,6 +171,7 @@ func TestOwnSettings(t *testing.T) {
 		"SET __neki.target = 'both'":                                 pgerr.InvalidParameterValue,
 		"SHOW __neki.nosuch":                                         pgerr.UndefinedObject,
 		"BEGIN; SET __neki.target = 'replica'":                       pgerr.ActiveSQLTransaction,
+		"SELECT current_setting('__neki.taget')":                     pgerr.UndefinedObject,
 		"SELECT set_config('__neki.nosuch', 'x', false)":             pgerr.UndefinedObject,
 		"SET standard_conforming_strings = off":                      pgerr.FeatureNotSupported,
 		"SET client_encoding = 'SJIS'":                               pgerr.FeatureNotSupported,
@@ -185,6 +186,69 @@ func TestOwnSettings(t *testing.T) {
 		if got := one(t, conn, "SHOW __neki.target"); got != "primary" {
 			t.Errorf("after %s the target is %s", sql, got)
 			simple(t, conn, "RESET __neki.target")
+		}
+	}
+}
+
+// TestOwnSettingsInFailedBlock: SET of a __neki setting is refused in any transaction block for what it is.
+func TestOwnSettingsInFailedBlock(t *testing.T) {
+	g := startWithSchema(t, 0)
+	conn := g.connect("")
+	simple(t, conn, "BEGIN")
+	for _, step := range []struct{ sql, code string }{
+		{"SELECT 1/0", pgerr.DivisionByZero},
+		{"SET __neki.target = 'replica'", pgerr.ActiveSQLTransaction},
+		{"RESET __neki.target", pgerr.ActiveSQLTransaction},
+		{"SHOW __neki.target", pgerr.InFailedSQLTransaction},
+		{"SELECT 1", pgerr.InFailedSQLTransaction},
+	} {
+		if _, err := trySimple(conn, step.sql); pgerr.Code(err) != step.code {
+			t.Errorf("%s: %v", step.sql, err)
+		}
+		_, err := conn.Exec(t.Context(), step.sql, pgx.QueryExecModeExec)
+		if want := step.code; pgerr.Code(err) != want && !(want == pgerr.DivisionByZero && pgerr.Code(err) == pgerr.InFailedSQLTransaction) {
+			t.Errorf("extended %s: %v", step.sql, err)
+		}
+	}
+	simple(t, conn, "ROLLBACK")
+	if got := one(t, conn, "SHOW __neki.target"); got != "primary" {
+		t.Errorf("target %s", got)
+	}
+}
+
+// TestRightsOfTheCurrentRole: what SET ROLE and SET SESSION AUTHORIZATION make of the rights on the neki schema.
+func TestRightsOfTheCurrentRole(t *testing.T) {
+	g := startWithSchema(t, 0)
+	conn := g.connect("")
+	simple(t, conn, `CREATE ROLE neki_viewer; CREATE ROLE neki_operator IN ROLE neki_viewer;
+		CREATE ROLE seer IN ROLE neki_viewer; CREATE ROLE nobody; CREATE ROLE root SUPERUSER`)
+	for _, step := range []struct {
+		sql           string
+		view, operate bool
+	}{
+		{"SELECT 1", true, true},
+		{"SET ROLE nobody", false, false},
+		{"SET ROLE seer", true, false},
+		{"SET SESSION AUTHORIZATION nobody", false, false}, // ends SET ROLE
+		{"RESET SESSION AUTHORIZATION", true, true},
+		{"SET ROLE neki_operator", true, true},
+		{"SET ROLE root", true, true},
+		{"SET ROLE nobody", false, false},
+		{"RESET ROLE; GRANT neki_operator TO nobody; SET ROLE nobody", true, true},
+		{"RESET ROLE; REVOKE neki_operator FROM nobody; SET ROLE nobody", false, false},
+		{"RESET ROLE", true, true},
+	} {
+		simple(t, conn, step.sql)
+		_, view := trySimple(conn, "SELECT count(*) FROM neki.shards")
+		_, operate := trySimple(conn, "CALL neki.flush_plans()")
+		if refused := pgerr.Code(view) == pgerr.InsufficientPrivilege; refused == step.view || view != nil && !refused {
+			t.Errorf("after %s, a look: %v", step.sql, view)
+		}
+		if refused := pgerr.Code(operate) == pgerr.InsufficientPrivilege; refused == step.operate || operate != nil && !refused {
+			t.Errorf("after %s, a procedure: %v", step.sql, operate)
+		}
+		if got, want := one(t, conn, "SELECT current_user"), one(t, conn, "SELECT current_user::text || ''"); got != want {
+			t.Errorf("after %s: current_user %s at the gateway, %s at the server", step.sql, got, want)
 		}
 	}
 }

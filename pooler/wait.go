@@ -27,7 +27,7 @@ func (w *waiting) Waiting(place int) {
 func (c *Session) interruptChan() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.canceled || c.cause != nil {
+	if c.canceled == c.begun.UnixNano() || c.cause != nil {
 		ended := make(chan struct{})
 		close(ended)
 		return ended
@@ -42,7 +42,7 @@ func (c *Session) interruptChan() <-chan struct{} {
 func (c *Session) waitEnded() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.canceled = false
+	c.canceled = 0
 	if c.cause != nil {
 		return c.cause
 	}
@@ -69,7 +69,6 @@ func (c *Session) wakeLocked() {
 	if c.interrupt != nil {
 		close(c.interrupt)
 		c.interrupt = nil
-		c.canceled = true
 	}
 }
 
@@ -111,12 +110,18 @@ func (c *Session) endCause() *pgerr.Error {
 	return c.cause
 }
 
-// beginActive notes that the lease now runs a statement of this client: a cancel may go to it.
-func (c *Session) beginActive() {
+// beginActive notes that the lease now runs a statement of this client: a cancel may go to it. It fails if one has come
+// already.
+func (c *Session) beginActive() error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.interrupt = nil
+	if c.canceled != 0 && c.canceled == c.begun.UnixNano() {
+		c.canceled = 0
+		return errCanceled
+	}
 	c.active = c.lease
-	c.interrupt, c.canceled = nil, false
-	c.mu.Unlock()
+	return nil
 }
 
 // endActive notes the end of that. From here on no cancel begins; one under way is awaited before the connection is

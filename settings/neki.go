@@ -162,12 +162,18 @@ func (n Neki) ResetTo(name string, defaults Neki) (Neki, error) {
 	return n, err
 }
 
-func unknownSetting(name string) error {
-	e := pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", name)
+// Names lists the settings' names, in order.
+func Names() []string {
 	names := make([]string, 0, len(table))
 	for i := range table {
 		names = append(names, table[i].Name)
 	}
+	return names
+}
+
+func unknownSetting(name string) error {
+	e := pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", name)
+	names := Names()
 	if near := pgerr.Nearest(name, names); near != "" {
 		return e.WithHint("Perhaps you meant \"%s\".", near)
 	}

@@ -78,6 +78,11 @@ func (pl *Planner) Plan(text []byte, snap *catalog.Snapshot, env *Env) (*Plan, e
 	return pl.one(shape, err, text, snap, env)
 }
 
+// Fresh reports whether p is what Plan would give again: nothing that it depends on has changed.
+func (p *Plan) Fresh(snap *catalog.Snapshot, env *Env) bool {
+	return p.version == version{catalog: snap.PlanVersion, functions: env.functionsVersion()}
+}
+
 // PlanAll plans each statement of text, as the simple protocol has it, and appends them to dst. It appends one of kind
 // Empty when there is none. text is not kept. When one part does not parse (Plan.ParseError), nothing of the string must
 // run before the server has seen it all.
@@ -113,10 +118,12 @@ const textKey = 0x9e3779b97f4a7c15
 
 // one finds or makes the plan of a single statement.
 func (pl *Planner) one(sh sqlparse.Shape, shapeErr error, text []byte, snap *catalog.Snapshot, env *Env) (*Plan, error) {
-	if shapeErr != nil { // never cached: it is rare, and the text may be huge
-		return unparsable(string(text), snap, shapeErr), nil
-	}
 	v := version{catalog: snap.PlanVersion, functions: env.functionsVersion()}
+	if shapeErr != nil { // never cached: it is rare, and the text may be huge
+		p := unparsable(string(text), snap, shapeErr)
+		p.version = v
+		return p, nil
+	}
 	key := sh.Hash ^ env.hash
 	byText := false
 	p := pl.cache.get(key, sh.Text, v)
