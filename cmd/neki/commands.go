@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -32,7 +34,7 @@ func configFlags(more ...cli.Flag) []cli.Flag {
 func gatewayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "gateway", Usage: "run a gateway, which clients connect to",
-		Description: "Gateways keep no state: run as many as you like. SIGTERM lets clients finish their transactions.",
+		Description: "Gateways keep no state: run as many as you like. SIGTERM lets clients finish their transactions;\nSIGHUP reads the parameters of the file again.",
 		Flags: configFlags(
 			&cli.StringFlag{Name: "listen", Usage: "`HOST:PORT` for clients, instead of the file's"},
 		),
@@ -156,7 +158,27 @@ func runGateway(ctx context.Context, p *process) error {
 	all := newParts()
 	around := []*part{all.start("catalog", live.Run), all.start("health", feed.Run)}
 	serving := all.start("gateway", g.Run)
+	around = append(around, all.start("reload", func(ctx context.Context) error { return reloadOnHangup(ctx, g) }))
 	return runUntil(ctx, all, func() error { return stopEach(serving.stop, func() error { return stopAll(around) }) })
+}
+
+// reloadOnHangup reads the configuration file again at each SIGHUP.
+func reloadOnHangup(ctx context.Context, g *gateway) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-signals:
+			if err := g.reload(ctx); err != nil {
+				g.log.Warn("configuration not reloaded; what was in force stays", "error", err)
+			} else {
+				g.log.Info("configuration reloaded")
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // runAgent is `neki agent`.

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"neki/catalog"
@@ -57,6 +59,11 @@ type dev struct {
 
 // runDev runs a cluster until ctx ends or a part fails.
 func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) error {
+	if !signal.Ignored(syscall.SIGHUP) { // the terminal is closed
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
 	d := &dev{o: o, out: newProgress(stdout), parts: newParts()}
 	err := d.run(ctx, stderr)
 	stopping := time.Now()

@@ -210,7 +210,7 @@ func (g *gateway) reload(context.Context) error {
 	}
 	values, err := g.cfg.Reload()
 	if err != nil {
-		return pgerr.New(pgerr.ConfigFileError, "configuration not reloaded: %w", err)
+		return pgerr.New(pgerr.ConfigFileError, "configuration not reloaded: %s", pgerr.From(err).Message)
 	}
 	return g.params.setFile(values)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -15,10 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"neki/catalog/etcdstore/embedded"
 	"neki/cluster/pgproc"
+	"neki/internal/pgerr"
+	"neki/internal/pgwire"
 )
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"neki": main}) }
@@ -49,7 +55,7 @@ func TestScript(t *testing.T) {
 		Dir: "testdata/script", WorkdirRoot: root, RequireExplicitExec: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"freeport": freePort, "ready": ready, "eventually": eventually, "servers": servers, "etcd": startEtcd,
-			"terminate": terminate, "stopetcd": stopEtcd,
+			"terminate": terminate, "stopetcd": stopEtcd, "cancelvia": cancelVia,
 		},
 		Condition: func(name string) (bool, error) {
 			_, err := pgproc.FindInstallation(t.Context(), "", 0)
@@ -135,6 +141,34 @@ func startEtcd(ts *testscript.TestScript, _ bool, args []string) {
 // stopEtcd ends the script's etcd: stopetcd
 func stopEtcd(ts *testscript.TestScript, _ bool, _ []string) {
 	(*ts.Value(etcdValue{}).(**embedded.Server)).Close()
+}
+
+// cancelVia runs a statement on the gateway of the environment and cancels it by another one: cancelvia HOST:PORT
+func cancelVia(ts *testscript.TestScript, _ bool, args []string) {
+	ctx, stop := context.WithTimeout(context.Background(), scriptLimit)
+	defer stop()
+	conn, err := pgx.Connect(ctx, fmt.Sprintf("host=%s port=%s user=%s password=%s dbname=%s sslmode=disable",
+		ts.Getenv("PGHOST"), ts.Getenv("PGPORT"), ts.Getenv("PGUSER"), ts.Getenv("PGPASSWORD"), ts.Getenv("PGDATABASE")))
+	ts.Check(err)
+	defer conn.Close(ctx) //nolint:errcheck // the statement's error counts
+	pid, secret := conn.PgConn().PID(), conn.PgConn().SecretKey()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "SELECT pg_sleep(600)")
+		ended <- err
+	}()
+	await(ts, "no cancel by "+args[0], func() bool { // a request that comes before the statement has no effect
+		ts.Check(pgwire.SendCancel(ctx, (&net.Dialer{}).DialContext, args[0], pid, secret, nil))
+		select {
+		case err = <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != pgerr.QueryCanceled {
+		ts.Fatalf("canceled by %s: %v", args[0], err)
+	}
 }
 
 // postmasters lists the data directories below root in which a postmaster runs.
