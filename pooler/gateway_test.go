@@ -265,6 +265,27 @@ func TestReplicaReads(t *testing.T) {
 }
 
 // TestReadYourWrites inserts and reads at once, from replicas whose replay is held back: no row is ever missed.
+// TestPreparedBeforeFunctionsAreKnown: a statement prepared while the functions of its database were being read is judged
+// anew once they are known.
+func TestPreparedBeforeFunctionsAreKnown(t *testing.T) {
+	g := startGateway(t, gatewayOptions{replicas: 1})
+	simple(t, g.connect(""), "CREATE FUNCTION five() RETURNS int LANGUAGE sql STABLE AS 'SELECT 5'")
+	g.awaitFunctions()
+	g.group.WaitCaughtUp()
+	conn := g.connect("-c __neki.target=auto")
+	g.server.dbs.get("postgres").functions.Invalidate()
+	if _, err := conn.Prepare(t.Context(), "early", "SELECT pg_is_in_recovery() AND five() = 5"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the statement runs on the replica", func() bool {
+		var standby bool
+		if err := conn.QueryRow(t.Context(), "early").Scan(&standby); err != nil {
+			t.Fatal(err)
+		}
+		return standby
+	})
+}
+
 func TestReadYourWrites(t *testing.T) {
 	g := startGateway(t, gatewayOptions{replicas: 2})
 	for i, r := range g.group.Replicas {

@@ -293,4 +293,15 @@ func TestExplainNekiPlan(t *testing.T) {
 	if _, err := trySimple(conn, "EXPLAIN (NEKI_PLAN, ANALYZE) SELECT 1/0 FROM t"); pgerr.Code(err) != pgerr.DivisionByZero {
 		t.Errorf("an error of the shard: %v", err)
 	}
+	// Right after a write the choice waits as the read would.
+	simple(t, conn, "SET __neki.replica_consistency = 'session'; SET __neki.replica_wait = '20s'")
+	for range 20 {
+		simple(t, conn, "UPDATE t SET k = k + 100")
+		rows := simple(t, conn, "EXPLAIN (NEKI_PLAN) SELECT * FROM t")
+		for _, row := range rows {
+			if strings.Contains(row[0], "Refused") {
+				t.Fatalf("refused: %v", rows)
+			}
+		}
+	}
 }
