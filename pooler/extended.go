@@ -108,7 +108,7 @@ func (c *Session) readParse(o *op, body []byte) bool {
 	if !ok || len(types) < 2 || len(types) != 2+4*int(binary.BigEndian.Uint16(types)) {
 		return false
 	}
-	p, err := c.srv.planner.Plan(text, c.srv.cfg.Cluster.Snapshot(), c.planEnv())
+	p, err := c.planOne(text)
 	if err != nil {
 		o.err = pgerr.From(err)
 		return true

@@ -82,7 +82,7 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 			WithDetail("The gateway takes %d.", s.cfg.MaxClients)
 	}
 	c.db = s.dbs.get(st.Database)
-	c.begun = c.connected
+	c.begun, c.now = c.connected, c.connected
 	c.setState(stateIdle, c.connected)
 	if err := c.firstGreeting(); err != nil {
 		s.sessions.remove(c)

@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics are the figures of a gateway. Collectors gives them for a registry.
 type Metrics struct {
-	statements, errors, cancels, logins, loginFailures prometheus.Counter
+	statements, errors, cancels, logins, loginFailures, panics prometheus.Counter
 }
 
 func newMetrics() *Metrics {
@@ -16,6 +16,7 @@ func newMetrics() *Metrics {
 		errors:        counter("errors_total", "Errors sent to clients."),
 		cancels:       counter("cancels_total", "Cancel requests with a right key."),
 		logins:        counter("logins_total", "Sessions begun."),
+		panics:        counter("session_panics_total", "Sessions ended by a fault of the gateway: report these."),
 		loginFailures: counter("login_failures_total", "Connections that did not become sessions."),
 	}
 }
@@ -26,7 +27,7 @@ func (s *Server) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCol
 // Collect gives the gateway's figures.
 func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	m := s.metrics
-	for _, c := range []prometheus.Counter{m.statements, m.errors, m.cancels, m.logins, m.loginFailures} {
+	for _, c := range []prometheus.Counter{m.statements, m.errors, m.cancels, m.logins, m.loginFailures, m.panics} {
 		ch <- c
 	}
 	gauge := func(name, help string, value float64, labels, values []string) {

@@ -118,11 +118,9 @@ const retryPause = 50 * time.Millisecond
 // acquirePrimary leases a connection to the shard's primary, waiting up to buffer-window for one that serves.
 func (c *Session) acquirePrimary(shard string) error {
 	deadline := c.begun.Add(c.srv.params.Load().BufferWindow)
-	for {
-		cluster := c.srv.cfg.Cluster
-		changed := cluster.Changed()
-		snap := cluster.Snapshot()
-		node := c.srv.picker.Pick(snap, &backend.Request{Shard: shard, Role: catalog.RolePrimary}).Node
+	cluster := c.srv.cfg.Cluster
+	for changed := (<-chan struct{})(nil); ; changed = cluster.Changed() {
+		node := cluster.Snapshot().PrimaryOf(shard)
 		err := errNoPrimary
 		if node != nil {
 			var sc *backend.ServerConn
@@ -251,7 +249,10 @@ const maxReplicaTries = 8
 
 // leaseFrom leases a connection of the session's role to an instance.
 func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
-	sc, err := c.srv.pools.Pool(n, c.user, c.db.name).Acquire(c.vars, c.keys, (*waiting)(c))
+	if c.pool == nil || !c.pool.Serves(n) {
+		c.pool = c.srv.pools.Pool(n, c.user, c.db.name)
+	}
+	sc, err := c.pool.Acquire(c.vars, c.keys, (*waiting)(c), c.begun)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +285,10 @@ func (c *Session) letGo(sc *backend.ServerConn) {
 	if c.home == nil {
 		c.leasedShard.Store(nil)
 	}
-	sc.Release()
+	if c.lease == nil {
+		c.place = place{} // an idle session must not hold an old Snapshot's memory
+	}
+	sc.Release(c.now)
 }
 
 // dropLease gives up a connection that can't be used any more.

@@ -203,23 +203,22 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
-// serve runs one connection from its first byte to its end.
+// serve logs a client in and starts its session on a goroutine of its own: a login takes a deeper stack than a session,
+// which would keep it.
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 10 * time.Second, Count: 6})
 	}
 	c, err := s.login(ctx, nc)
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			s.metrics.loginFailures.Inc()
-			s.log.Info("login failed", "client", nc.RemoteAddr().String(), "error", err)
-		}
+	if c != nil && err == nil {
+		s.goroutines.Go(c.run)
 		return
 	}
-	if c == nil { // a cancel request
-		return
+	_ = nc.Close()
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.metrics.loginFailures.Inc()
+		s.log.Info("login failed", "client", nc.RemoteAddr().String(), "error", err)
 	}
-	c.run()
 }
 
 // Parameters gives the parameters now in force.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type Session struct {
 	defaults *settings.Vars // what RESET returns to: the startup packet's
 	env      *plan.Env
 	envVars  *settings.Vars // env was made for these
+	memo     plan.Memo
 	envPath  string
 	envUser  string
 	shown    *backend.ParamSet
@@ -72,12 +74,14 @@ type Session struct {
 	parsing    []parsing
 
 	shards []shardState
-	avoid  string // the replica that has just failed the present statement
+	pool   *backend.Pool // used last
+	avoid  string        // the replica that has just failed the present statement
 
 	work    *work
 	copied  int // bytes of a large CopyData still to come
 	failed  bool
 	begun   time.Time // of the running statement
+	now     time.Time // about now: taken when a statement begins and ends
 	current *plan.Plan
 
 	pid        uint32
@@ -149,24 +153,43 @@ func (e *fatalError) Unwrap() error { return e.err }
 
 // run serves the client until it or the gateway ends the session, then gives everything back.
 func (c *Session) run() {
+	defer c.leaveServer()
 	err := c.conn.Serve(c)
 	for errors.Is(err, os.ErrDeadlineExceeded) && c.endCause() == nil && c.phase == phaseCopying {
 		if err = c.hearServer(); err == nil { // woken because the server spoke in the middle of a COPY
 			err = c.conn.Serve(c)
 		}
 	}
+	c.sayWhy(err)
+}
+
+// sayWhy tells a client that others ended the session.
+func (c *Session) sayWhy(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if cause := c.endCause(); cause != nil {
 			_ = c.conn.SetDeadline(time.Now().Add(time.Second))
 			_, _ = c.conn.Write(encodeError(nil, cause.WithSeverity(pgerr.SeverityFatal)))
 		}
 	}
-	c.giveBack()
-	c.srv.sessions.remove(c)
-	_ = c.conn.Close()
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errTerminate) {
 		c.srv.log.Debug("session ended", "pid", c.pid, "error", err)
 	}
+}
+
+// leaveServer gives back all that the session has. A panic ends this session, not the gateway: what the connection to
+// the server is in the middle of is unknown then, so it is closed.
+func (c *Session) leaveServer() {
+	if r := recover(); r != nil {
+		c.srv.log.Error("session panicked", "pid", c.pid, "panic", r, "stack", string(debug.Stack()))
+		c.dropLease()
+		if c.home != nil {
+			c.home.Broken()
+		}
+		c.srv.metrics.panics.Inc()
+	}
+	c.giveBack()
+	c.srv.sessions.remove(c)
+	_ = c.conn.Close()
 }
 
 // Buffer gives room for what the client sends.

@@ -26,7 +26,7 @@ func (c *Session) query(m message) error {
 	}
 	c.beginStatement()
 	snap := c.srv.cfg.Cluster.Snapshot()
-	parts, err := c.srv.planner.PlanAll(w.parts[:0], text, snap, c.planEnv())
+	parts, err := c.planAll(w.parts[:0], text, snap)
 	if err != nil {
 		return c.refuseQuery(pgerr.From(err))
 	}
@@ -35,6 +35,32 @@ func (c *Session) query(m message) error {
 		return c.forwardQuery(m.raw, parts, snap)
 	}
 	return c.runParts(text, parts, snap)
+}
+
+// planAll plans the statements of a string; one that the session has run lately, but for its literals, at once.
+func (c *Session) planAll(dst []plan.Part, text []byte, snap *catalog.Snapshot) ([]plan.Part, error) {
+	env := c.planEnv()
+	if p := c.srv.planner.Recall(&c.memo, text, snap, env); p != nil {
+		return append(dst, plan.Part{Plan: p, End: len(text)}), nil
+	}
+	parts, err := c.srv.planner.PlanAll(dst, text, snap, env)
+	if err == nil && len(parts) == 1 {
+		c.memo.Keep(parts[0].Plan, env)
+	}
+	return parts, err
+}
+
+// planOne plans the statement of a Parse message.
+func (c *Session) planOne(text []byte) (*plan.Plan, error) {
+	env, snap := c.planEnv(), c.srv.cfg.Cluster.Snapshot()
+	if p := c.srv.planner.Recall(&c.memo, text, snap, env); p != nil {
+		return p, nil
+	}
+	p, err := c.srv.planner.Plan(text, snap, env)
+	if err == nil {
+		c.memo.Keep(p, env)
+	}
+	return p, err
 }
 
 // cString gives the text before the terminating zero, which must be the body's last byte.

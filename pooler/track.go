@@ -77,6 +77,7 @@ func (c *Session) afterReady() {
 
 // endStatement settles the session after a statement in which a server has no last word.
 func (c *Session) endStatement() {
+	c.now = time.Now()
 	if c.status == 'I' && !c.open {
 		if c.failed {
 			c.tx.rolledBack(c)
@@ -87,7 +88,7 @@ func (c *Session) endStatement() {
 	if c.work != nil {
 		c.releaseIfFree()
 	}
-	c.record(time.Now())
+	c.record(c.now)
 }
 
 // endPortals forgets the portals: they end with their transaction.
@@ -103,6 +104,7 @@ func (c *Session) endPortals() {
 
 // finish ends a statement or segment whose answers have all come.
 func (c *Session) finish(now time.Time) error {
+	c.now = now
 	c.endActive()
 	if c.status == 'I' {
 		c.endPortals()

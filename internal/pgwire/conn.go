@@ -19,12 +19,12 @@ type Conn struct {
 	nc  net.Conn
 	raw syscall.RawConn // nil: the ordinary path
 
-	// State of the running callback. The callbacks are bound once, so that no call allocates.
+	// State of the running callback. The callbacks are bound once, so that no call allocates; those of Exchange only
+	// when it is used: a gateway has many more clients than servers.
 	readFn   func(fd uintptr) bool
-	exchFn   func(fd uintptr) bool
 	writeFn  func(fd uintptr) bool
 	handler  Handler
-	exchange exchangeState
+	exchange *exchangeState
 	err      error
 	out      []byte // what writeFn still has to write
 	outErr   error
@@ -36,6 +36,7 @@ type exchangeState struct {
 	on      func(chunk []byte) (done bool, err error)
 	unsent  bool // the request is still to be written
 	partial bool // the kernel took only a part of the request
+	fn      func(fd uintptr) bool
 }
 
 // Handler is what Serve drives: the state machine of one session.
@@ -55,7 +56,7 @@ func NewConn(nc net.Conn) *Conn {
 		if s, ok := nc.(syscall.Conn); ok {
 			if raw, err := s.SyscallConn(); err == nil {
 				c.raw = raw
-				c.readFn, c.exchFn, c.writeFn = c.onReadable, c.onExchange, c.onWritable
+				c.readFn, c.writeFn = c.onReadable, c.onWritable
 			}
 		}
 	}
@@ -180,16 +181,19 @@ func (c *Conn) Exchange(out, buf []byte, on func(chunk []byte) (done bool, err e
 	if c.raw == nil {
 		return c.exchangeOrdinary(out, buf, on)
 	}
-	x := &c.exchange
-	*x = exchangeState{out: out, buf: buf, on: on, unsent: len(out) > 0}
+	if c.exchange == nil {
+		c.exchange = &exchangeState{fn: c.onExchange}
+	}
+	x := c.exchange
+	*x = exchangeState{out: out, buf: buf, on: on, unsent: len(out) > 0, fn: x.fn}
 	c.err = nil
 	for {
-		err := c.raw.Read(c.exchFn)
+		err := c.raw.Read(x.fn)
 		if c.err != nil {
 			err = c.err
 		}
 		if err != nil || !x.partial {
-			*x = exchangeState{}
+			*x = exchangeState{fn: x.fn}
 			if err == io.EOF {
 				err = io.ErrUnexpectedEOF
 			}
@@ -197,7 +201,7 @@ func (c *Conn) Exchange(out, buf []byte, on func(chunk []byte) (done bool, err e
 		}
 		done, err := c.pump(x)
 		if err != nil || done {
-			*x = exchangeState{}
+			*x = exchangeState{fn: x.fn}
 			return err
 		}
 		x.partial = false // written whole: the next round reads first
@@ -205,7 +209,7 @@ func (c *Conn) Exchange(out, buf []byte, on func(chunk []byte) (done bool, err e
 }
 
 func (c *Conn) onExchange(fd uintptr) bool {
-	x := &c.exchange
+	x := c.exchange
 	if x.unsent {
 		x.unsent = false
 		n, errno := sysWrite(fd, x.out)

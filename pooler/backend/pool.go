@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/internal/pgwire"
 	"neki/settings"
@@ -112,6 +113,9 @@ func (l *waitList) place(w *waiter) int {
 	return n
 }
 
+// Serves reports whether the pool is the one for the instance n, of the role and database it was made for.
+func (p *Pool) Serves(n *catalog.Node) bool { return p.key.Node == n.ID && p.leadsTo(n) }
+
 // Key gives the pool's key.
 func (p *Pool) Key() PoolKey { return p.key }
 
@@ -143,9 +147,8 @@ func (p *Pool) FreshGreeting(within time.Duration) *ParamSet {
 }
 
 // Acquire leases a connection, best one whose settings equal want; the caller applies any difference. It waits in
-// turn when all are in use, up to the parameter pool-max-wait-time.
-func (p *Pool) Acquire(want *settings.Vars, login Login, w Waiter) (*ServerConn, error) {
-	now := p.pools.now()
+// turn when all are in use, up to the parameter pool-max-wait-time. now is about the present time.
+func (p *Pool) Acquire(want *settings.Vars, login Login, w Waiter, now time.Time) (*ServerConn, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -165,7 +168,7 @@ func (p *Pool) Acquire(want *settings.Vars, login Login, w Waiter) (*ServerConn,
 	p.waiters.push(me)
 	p.openMoreLocked()
 	p.mu.Unlock()
-	return p.wait(me, w, now)
+	return p.wait(me, w, p.pools.now())
 }
 
 // takeIdleLocked takes an idle connection that is fit for use, nil when there is none.
@@ -287,7 +290,7 @@ func (p *Pool) giveUp(me *waiter, since time.Time, cause error) (*ServerConn, er
 	p.noteWait(since)
 	if !left {
 		if g := <-me.got; g.sc != nil {
-			p.Release(g.sc)
+			p.Release(g.sc, p.pools.now())
 		}
 	}
 	return nil, cause
@@ -302,21 +305,20 @@ func (p *Pool) noteWait(since time.Time) {
 
 // Release gives a leased connection back. One that is broken, in a transaction, too old or of a closed pool is closed.
 // One that a cancel request is on its way to rests apart until that was delivered.
-func (p *Pool) Release(sc *ServerConn) {
+func (p *Pool) Release(sc *ServerConn, now time.Time) {
 	if sc.cancels.Load() > 0 && !sc.broken {
 		p.pools.goroutines.Go(func() {
 			if !p.pools.awaitCancels(sc) {
 				sc.broken = true
 			}
-			p.release(sc)
+			p.release(sc, p.pools.now())
 		})
 		return
 	}
-	p.release(sc)
+	p.release(sc, now)
 }
 
-func (p *Pool) release(sc *ServerConn) {
-	now := p.pools.now()
+func (p *Pool) release(sc *ServerConn, now time.Time) {
 	sc.idle = now
 	p.mu.Lock()
 	if sc.broken || sc.status != 'I' || now.After(sc.retire) || sc.opened.Before(p.expired) {

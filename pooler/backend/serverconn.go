@@ -29,7 +29,6 @@ type ServerConn struct {
 	prepared preparedSet
 	unnamed  uint64 // whose its unnamed statement is; 0 = unknown
 	status   byte   // of the last ReadyForQuery
-	term     int64  // of the shard when it was opened
 
 	opened  time.Time
 	idle    time.Time
@@ -281,5 +280,5 @@ func (sc *ServerConn) Drain(ctx context.Context, r *Relay, buf []byte) error {
 // Speaks reports whether the server has sent something that was not read yet. Any goroutine may ask.
 func (sc *ServerConn) Speaks() bool { return sc.conn.Readable() }
 
-// Release gives the connection back to its pool.
-func (sc *ServerConn) Release() { sc.pool.Release(sc) }
+// Release gives the connection back to its pool. now is about the present time.
+func (sc *ServerConn) Release(now time.Time) { sc.pool.Release(sc, now) }

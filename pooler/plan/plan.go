@@ -125,6 +125,7 @@ type Plan struct {
 	key          string // what is compared on a cache hit: Query, or the original text when ByText
 	bytes        int64
 	version      version
+	template     *template
 	marker       bool // of a shape whose plans are ByText; never given out
 }
 

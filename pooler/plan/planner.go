@@ -3,6 +3,7 @@ package plan
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 
@@ -36,7 +37,8 @@ type Planner struct {
 	virtual VirtualSchema
 	cache   *cache
 	stats   *Statistics
-	shapers sync.Pool // of *sqlparse.Shaper
+	shapers sync.Pool     // of *sqlparse.Shaper
+	epoch   atomic.Uint64 // grows with each Flush
 }
 
 // New makes a Planner. Close it when no session uses it any more.
@@ -64,7 +66,10 @@ func (pl *Planner) Close() { pl.cache.close() }
 func (pl *Planner) Statistics() *Statistics { return pl.stats }
 
 // Flush forgets all plans.
-func (pl *Planner) Flush() { pl.cache.clear() }
+func (pl *Planner) Flush() {
+	pl.epoch.Add(1)
+	pl.cache.clear()
+}
 
 // Plan plans the one statement of text, as the extended protocol has it: several are 42601. text is not kept. A text
 // without a statement gives a plan of kind Empty. The error is a *pgerr.Error.
@@ -113,6 +118,23 @@ func (pl *Planner) PlanAll(dst []Part, text []byte, snap *catalog.Snapshot, env 
 	return dst, nil
 }
 
+// makeApart makes a plan on a goroutine of its own, which it waits for: a parse takes a deep stack, and the caller's, one
+// of many thousand sessions, would keep it. A panic in the parser or planner is an error of this statement.
+func (pl *Planner) makeApart(text string, sh sqlparse.Shape, snap *catalog.Snapshot, env *Env) (p *Plan, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if r := recover(); r != nil {
+				p, err = nil, pgerr.New(pgerr.InternalError, "the planner failed: %v", r)
+			}
+		}()
+		p, err = pl.make(text, sh, snap, env)
+	}()
+	<-done
+	return p, err
+}
+
 // textKey keeps the hashes of whole texts apart from those of shapes.
 const textKey = 0x9e3779b97f4a7c15
 
@@ -137,11 +159,13 @@ func (pl *Planner) one(sh sqlparse.Shape, shapeErr error, text []byte, snap *cat
 		return p, nil
 	}
 	add(&pl.cache.misses)
-	p, err := pl.make(string(text), sh, snap, env)
+	p, err := pl.makeApart(string(text), sh, snap, env)
 	if err != nil {
 		return nil, err
 	}
 	p.version = v
+	p.template = newTemplate(string(text), sh.Literals, p.ByText)
+	p.bytes += p.template.size()
 	if !p.ByText {
 		pl.cache.put(key, p)
 		return p, nil
