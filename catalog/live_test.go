@@ -127,17 +127,25 @@ func TestLag(t *testing.T) {
 		{"behind", nil, nil, 150, "20s", 150}, // no sample for 15 s after 100: at worst that old
 		{"before the ring", nil, nil, 50, "unknown: more than 20s", 250},
 		{"receiver down", nil, old(func(h *catalog.Health) { h.Streaming = false }), 300, "unknown: the receiver is down", 0},
-		{"link cut, caught up", nil, old(func(h *catalog.Health) { h.LastMsgAge = 3100 * time.Millisecond }), 300,
-			"unknown: the receiver's last message is 3.1s old", 0},
+		{
+			"link cut, caught up", nil, old(func(h *catalog.Health) { h.LastMsgAge = 3100 * time.Millisecond }), 300,
+			"unknown: the receiver's last message is 3.1s old", 0,
+		},
 		{"last message at the bound", nil, old(func(h *catalog.Health) { h.LastMsgAge = 3 * time.Second }), 300, "0s", 0},
-		{"primary stopped", old(func(h *catalog.Health) { h.State = catalog.StateStopped }), nil, 300,
-			"unknown: the primary is stopped", 0},
-		{"primary fenced", old(func(h *catalog.Health) { h.State = catalog.StateFenced }), nil, 300,
-			"unknown: the primary is fenced", 0},
+		{
+			"primary stopped", old(func(h *catalog.Health) { h.State = catalog.StateStopped }), nil, 300,
+			"unknown: the primary is stopped", 0,
+		},
+		{
+			"primary fenced", old(func(h *catalog.Health) { h.State = catalog.StateFenced }), nil, 300,
+			"unknown: the primary is fenced", 0,
+		},
 		{"no replay position", nil, nil, 0, "unknown: the instance has not reported", 300},
 		{"another system", nil, old(func(h *catalog.Health) { h.SystemID = "8" }), 300, "unknown: the instance is not a copy", 0},
-		{"a second primary", nil, old(func(h *catalog.Health) { h.Role, h.FlushLSN = catalog.RolePrimary, 300 }), 0,
-			"unknown: the instance is itself a primary", 0},
+		{
+			"a second primary", nil, old(func(h *catalog.Health) { h.Role, h.FlushLSN = catalog.RolePrimary, 300 }), 0,
+			"unknown: the instance is itself a primary", 0,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -137,6 +137,8 @@ func makeInterval(_ Call, a []datum.Datum) (datum.Datum, error) {
 	if months != int64(int32(months)) || days != int64(int32(days)) || math.IsNaN(us) || math.Abs(us) > 9e18 {
 		return datum.Null, pgerr.New(pgerr.DatetimeFieldOverflow, "interval out of range")
 	}
-	return datum.FromInterval(datum.Interval{Months: int32(months), Days: int32(days),
-		Micros: a[4].Int()*3600000000 + a[5].Int()*60000000 + int64(us)}), nil
+	return datum.FromInterval(datum.Interval{
+		Months: int32(months), Days: int32(days),
+		Micros: a[4].Int()*3600000000 + a[5].Int()*60000000 + int64(us),
+	}), nil
 }

@@ -30,8 +30,10 @@ func (o *Unique) open(f *frame) (Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &uniqueNode{Node: in, f: f, keys: o.Keys, seen: map[string]struct{}{}, out: NewBatch(o.width()),
-		mem: account{budget: f.env.Budget}}, nil
+	return &uniqueNode{
+		Node: in, f: f, keys: o.Keys, seen: map[string]struct{}{}, out: NewBatch(o.width()),
+		mem: account{budget: f.env.Budget},
+	}, nil
 }
 
 func (n *uniqueNode) Next(ctx context.Context) (*Batch, error) {

@@ -77,17 +77,7 @@ func (c *control) pool(n *catalog.Node, database string) (*pgxpool.Pool, error) 
 	return p, nil
 }
 
-// primary gives the connections to the primary of the shard that holds roles and schema.
-func (c *control) primary(database string) (*pgxpool.Pool, error) {
-	snap := c.srv.cfg.Cluster.Snapshot()
-	shard := snap.Shard(homeShard(snap))
-	if shard == nil {
-		return nil, errNoInstance
-	}
-	return c.pool(snap.Node(shard.Primary), database)
-}
-
-// anyInstance gives the connections to an instance of that shard that answers: the primary, else a replica.
+// query asks an instance of the shard that holds roles and schema: the primary, else a replica that serves.
 func (c *control) query(ctx context.Context, database, sql string, args []any, scan func(pgx.Rows) error) error {
 	snap := c.srv.cfg.Cluster.Snapshot()
 	home := homeShard(snap)

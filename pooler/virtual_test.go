@@ -25,26 +25,35 @@ func (l *lateFacts) get() facts { return facts{l.server} }
 func (l *lateFacts) Sessions(ctx context.Context) ([]admin.SessionRow, error) {
 	return l.get().Sessions(ctx)
 }
+
 func (l *lateFacts) Pools(ctx context.Context) ([]admin.PoolRow, error) { return l.get().Pools(ctx) }
-func (l *lateFacts) Reads(node string) (int64, bool)                    { return l.get().Reads(node) }
+
+func (l *lateFacts) Reads(node string) (int64, bool) { return l.get().Reads(node) }
+
 func (l *lateFacts) Plans(ctx context.Context) ([]admin.PlanRow, error) { return l.get().Plans(ctx) }
+
 func (l *lateFacts) Statements(ctx context.Context) ([]admin.StatementRow, error) {
 	return l.get().Statements(ctx)
 }
+
 func (l *lateFacts) Judge(s *catalog.Snapshot, shard string) []admin.Candidate {
 	return l.get().Judge(s, shard)
 }
+
 func (l *lateFacts) Choose(ctx context.Context, sess admin.Session, s *catalog.Snapshot, shard string) ([]admin.Candidate, error) {
 	return l.get().Choose(ctx, sess, s, shard)
 }
+
 func (l *lateFacts) CancelQuery(ctx context.Context, pid int32) (bool, error) {
 	return l.get().CancelQuery(ctx, pid)
 }
+
 func (l *lateFacts) KillSession(ctx context.Context, pid int32) (bool, error) {
 	return l.get().KillSession(ctx, pid)
 }
-func (l *lateFacts) Reload(ctx context.Context) error              { return l.get().Reload(ctx) }
+func (l *lateFacts) Reload(ctx context.Context) error { return l.get().Reload(ctx) }
 func (l *lateFacts) Pause(ctx context.Context, shard string) error { return l.get().Pause(ctx, shard) }
+
 func (l *lateFacts) Resume(ctx context.Context, shard string) error {
 	return l.get().Resume(ctx, shard)
 }

@@ -89,8 +89,10 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"port", "agent: {port: 70000}\n", `line 1: agent.port: not a port`},
 		{"method", "auth: {rules: [{type: host, method: guess}]}", `line 1: auth.rules.0.method: "guess" is not one of scram-sha-256`},
 		{"range", "auth: {rules: [{type: host, method: md5, address: here}]}", `auth.rules.0.address: "here" is not an address range`},
-		{"parameter", "parameters:\n  pool-capacity: 5\n  buffer-windw: 1s\n",
-			`line 3: parameters.buffer-windw: unrecognized gateway or admin parameter "buffer-windw" (Perhaps you meant "buffer-window".)`},
+		{
+			"parameter", "parameters:\n  pool-capacity: 5\n  buffer-windw: 1s\n",
+			`line 3: parameters.buffer-windw: unrecognized gateway or admin parameter "buffer-windw" (Perhaps you meant "buffer-window".)`,
+		},
 		{"parameter value", "parameters:\n  pool-capacity: lots\n", `line 2: parameters.pool-capacity: invalid value`},
 		{"parameters together", "parameters:\n  replication-lag-tolerable-min: 1h\n", `line 2: parameters: replication-lag-tolerable-min (1h) is greater`},
 		{"token beside tls", "rpc: {token-file: x, tls: {cert: a, key: b}}", "rpc.token-file: not used with rpc.tls"},

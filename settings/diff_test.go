@@ -29,26 +29,42 @@ func TestAppendDiff(t *testing.T) {
 		{"equal", setOf(in, "a", "1"), setOf(in, "a", "1"), ""},
 		{"nil", nil, nil, ""},
 		{"nil and empty", nil, in.Empty(), ""},
-		{"set two", nil, setOf(in, "b", "2", "a", "1"),
-			`SELECT pg_catalog.set_config('a', '1', false), pg_catalog.set_config('b', '2', false)`},
+		{
+			"set two", nil, setOf(in, "b", "2", "a", "1"),
+			`SELECT pg_catalog.set_config('a', '1', false), pg_catalog.set_config('b', '2', false)`,
+		},
 		{"reset", setOf(in, "a", "1", "x.y", "2"), nil, `RESET "a"; RESET "x"."y"`},
-		{"change one of two", setOf(in, "a", "1", "b", "2"), setOf(in, "a", "1", "b", "3"),
-			`SELECT pg_catalog.set_config('b', '3', false)`},
-		{"quotes", nil, setOf(in, "a", `it's`, "b", `c:\'x`),
-			`SELECT pg_catalog.set_config('a', 'it''s', false), pg_catalog.set_config('b', E'c:\\''x', false)`},
-		{"identity", nil, setOf(in, "session_authorization", "bob", "role", "carol", "a", "1"),
+		{
+			"change one of two", setOf(in, "a", "1", "b", "2"), setOf(in, "a", "1", "b", "3"),
+			`SELECT pg_catalog.set_config('b', '3', false)`,
+		},
+		{
+			"quotes", nil, setOf(in, "a", `it's`, "b", `c:\'x`),
+			`SELECT pg_catalog.set_config('a', 'it''s', false), pg_catalog.set_config('b', E'c:\\''x', false)`,
+		},
+		{
+			"identity", nil, setOf(in, "session_authorization", "bob", "role", "carol", "a", "1"),
 			`SELECT pg_catalog.set_config('a', '1', false); ` +
 				`SELECT pg_catalog.set_config('session_authorization', 'bob', false); ` +
-				`SELECT pg_catalog.set_config('role', 'carol', false)`},
-		{"identity left", setOf(in, "session_authorization", "bob", "role", "carol", "a", "1"), nil,
-			`RESET ROLE; RESET SESSION AUTHORIZATION; RESET "a"`},
-		{"same role, other parameter", setOf(in, "role", "carol"), setOf(in, "role", "carol", "a", "1"),
-			`RESET ROLE; SELECT pg_catalog.set_config('a', '1', false); SELECT pg_catalog.set_config('role', 'carol', false)`},
-		{"encoding", setOf(in, "client_encoding", "SJIS"), setOf(in, "client_encoding", "LATIN1", "a", "caf\xe9"),
+				`SELECT pg_catalog.set_config('role', 'carol', false)`,
+		},
+		{
+			"identity left", setOf(in, "session_authorization", "bob", "role", "carol", "a", "1"), nil,
+			`RESET ROLE; RESET SESSION AUTHORIZATION; RESET "a"`,
+		},
+		{
+			"same role, other parameter", setOf(in, "role", "carol"), setOf(in, "role", "carol", "a", "1"),
+			`RESET ROLE; SELECT pg_catalog.set_config('a', '1', false); SELECT pg_catalog.set_config('role', 'carol', false)`,
+		},
+		{
+			"encoding", setOf(in, "client_encoding", "SJIS"), setOf(in, "client_encoding", "LATIN1", "a", "caf\xe9"),
 			`SELECT pg_catalog.set_config('a', pg_catalog.convert_from(pg_catalog.decode('636166e9', 'hex'), 'LATIN1'), false), ` +
-				`pg_catalog.set_config('client_encoding', 'LATIN1', false)`},
-		{"utf8", nil, setOf(in, "client_encoding", "utf-8", "a", "café"),
-			`SELECT pg_catalog.set_config('a', 'café', false), pg_catalog.set_config('client_encoding', 'utf-8', false)`},
+				`pg_catalog.set_config('client_encoding', 'LATIN1', false)`,
+		},
+		{
+			"utf8", nil, setOf(in, "client_encoding", "utf-8", "a", "café"),
+			`SELECT pg_catalog.set_config('a', 'café', false), pg_catalog.set_config('client_encoding', 'utf-8', false)`,
+		},
 	} {
 		if got := string(AppendDiff([]byte("> "), tc.have, tc.want)); got != "> "+tc.sql {
 			t.Errorf("%s:\n%s\nwant\n%s", tc.name, got[2:], tc.sql)

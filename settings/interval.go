@@ -17,17 +17,34 @@ type unit struct {
 
 // units are Postgres's units of time for parameters, largest first.
 var units = []unit{
-	{"d", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second},
-	{"ms", time.Millisecond}, {"us", time.Microsecond},
+	{"d", 24 * time.Hour},
+	{"h", time.Hour},
+	{"min", time.Minute},
+	{"s", time.Second},
+	{"ms", time.Millisecond},
+	{"us", time.Microsecond},
 }
 
 // unitWords are the other spellings that Postgres's interval type accepts and people write.
 var unitWords = []unit{
-	{"m", time.Minute}, {"mins", time.Minute}, {"minute", time.Minute}, {"minutes", time.Minute},
-	{"sec", time.Second}, {"secs", time.Second}, {"second", time.Second}, {"seconds", time.Second},
-	{"msec", time.Millisecond}, {"millisecond", time.Millisecond}, {"milliseconds", time.Millisecond},
-	{"usec", time.Microsecond}, {"microsecond", time.Microsecond}, {"microseconds", time.Microsecond},
-	{"hour", time.Hour}, {"hours", time.Hour}, {"day", 24 * time.Hour}, {"days", 24 * time.Hour},
+	{"m", time.Minute},
+	{"mins", time.Minute},
+	{"minute", time.Minute},
+	{"minutes", time.Minute},
+	{"sec", time.Second},
+	{"secs", time.Second},
+	{"second", time.Second},
+	{"seconds", time.Second},
+	{"msec", time.Millisecond},
+	{"millisecond", time.Millisecond},
+	{"milliseconds", time.Millisecond},
+	{"usec", time.Microsecond},
+	{"microsecond", time.Microsecond},
+	{"microseconds", time.Microsecond},
+	{"hour", time.Hour},
+	{"hours", time.Hour},
+	{"day", 24 * time.Hour},
+	{"days", 24 * time.Hour},
 }
 
 // ParseInterval reads a span of time as a Postgres parameter is written: a number and a unit, blanks allowed, in any

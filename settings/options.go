@@ -168,8 +168,11 @@ func debugLevel(argument string) []Pair {
 		return nil
 	}
 	pairs := []Pair{
-		{"log_min_messages", "debug" + argument}, {"log_statement", "all"}, {"debug_print_parse", "true"},
-		{"debug_print_plan", "true"}, {"debug_print_rewritten", "true"},
+		{"log_min_messages", "debug" + argument},
+		{"log_statement", "all"},
+		{"debug_print_parse", "true"},
+		{"debug_print_plan", "true"},
+		{"debug_print_rewritten", "true"},
 	}
 	return pairs[:argument[0]-'0']
 }

@@ -27,7 +27,6 @@ const (
 )
 
 func (k tokenKind) isString() bool { return k >= tokenString && k <= tokenDollar }
-func (k tokenKind) isNumber() bool { return k == tokenInteger || k == tokenNumeric }
 
 // token is one lexical element: text[start:end].
 type token struct {

@@ -30,9 +30,12 @@ func text(name string) exec.Column { return exec.Column{Name: name, Type: datum.
 
 func nekiSchema() resolver {
 	replicas := exec.NewTable([]exec.Column{
-		text("shard"), text("node"), {Name: "lag", Type: datum.Of(datum.IntervalOID)},
-		{Name: "connections", Type: datum.Of(datum.Int4OID)}, {Name: "replay_lsn", Type: datum.Of(datum.LSNOID)},
-		{Name: "groups", Type: datum.Of(datum.TextArrayOID)}, {Name: "since", Type: datum.Of(datum.TimestamptzOID)},
+		text("shard"), text("node"),
+		{Name: "lag", Type: datum.Of(datum.IntervalOID)},
+		{Name: "connections", Type: datum.Of(datum.Int4OID)},
+		{Name: "replay_lsn", Type: datum.Of(datum.LSNOID)},
+		{Name: "groups", Type: datum.Of(datum.TextArrayOID)},
+		{Name: "since", Type: datum.Of(datum.TimestamptzOID)},
 	}, func(context.Context) ([][]any, error) {
 		since := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 		return [][]any{
@@ -107,8 +110,10 @@ func TestRelationsOfGoRows(t *testing.T) {
 		want []string
 	}{
 		{"SELECT shard, max(lag) FROM neki.replicas GROUP BY 1 ORDER BY 2 DESC", []string{"sh2 01:00:00", "sh1 00:00:01.5"}},
-		{"SELECT node, replay_lsn, groups, since FROM neki.replicas WHERE node <> 'n3'",
-			[]string{"n1 0/3000148 {a,b} 2024-05-06 07:08:09+00", "n2 ∅ ∅ ∅"}},
+		{
+			"SELECT node, replay_lsn, groups, since FROM neki.replicas WHERE node <> 'n3'",
+			[]string{"n1 0/3000148 {a,b} 2024-05-06 07:08:09+00", "n2 ∅ ∅ ∅"},
+		},
 		{"SELECT * FROM neki.replica_choice('sh1')", []string{"sh1-ann"}},
 		{"SELECT r.node, c.candidate FROM neki.replicas r, neki.replica_choice(shard => r.shard) c WHERE connections > 5", []string{"n3 sh2-ann"}},
 		// an argument left out is NULL, which this function takes for 0
@@ -183,8 +188,10 @@ func TestErrorsPointAtTheirCause(t *testing.T) {
 		{"SELECT 1 + 'x'", pgerr.InvalidTextRepresentation, "", 12},
 		{"SELECT node, count(*) FROM neki.replicas", pgerr.GroupingError, "", 8},
 		{"SELECT ln(2.0)", pgerr.FeatureNotSupported, "", 8},
-		{"SELECT node FROM neki.replicas WHERE connections ~ 'x'", pgerr.UndefinedFunction,
-			"No operator matches the given name and argument types. You might need to add explicit type casts.", 50},
+		{
+			"SELECT node FROM neki.replicas WHERE connections ~ 'x'", pgerr.UndefinedFunction,
+			"No operator matches the given name and argument types. You might need to add explicit type casts.", 50,
+		},
 		{"SELECT node FROM neki.replicas WHERE lag > 'soon'", pgerr.InvalidDatetimeFormat, "", 44},
 	} {
 		_, err := prepare(t, tc.sql)

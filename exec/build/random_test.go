@@ -75,8 +75,10 @@ const (
 )
 
 // sqlType names the kinds.
-var sqlType = [kinds]string{"int", "bigint", "smallint", "numeric", "float8", "text", "bool", "timestamptz", "timestamp",
-	"date", "interval", "pg_lsn", "int[]", "text[]"}
+var sqlType = [kinds]string{
+	"int", "bigint", "smallint", "numeric", "float8", "text", "bool", "timestamptz", "timestamp",
+	"date", "interval", "pg_lsn", "int[]", "text[]",
+}
 
 // stable kinds have one form per value: equal values can't differ in text.
 var stable = []kind{kInt, kBig, kText, kBool, kDate, kInt, kText, kLSN, kTimestamp, kInts}
@@ -91,7 +93,6 @@ type generator struct {
 	scopes [][]col
 	names  int
 	ctes   map[string][]kind
-	inAgg  bool
 }
 
 func (g *generator) n(n int) int { return g.rng.IntN(n) }

@@ -21,16 +21,33 @@ func TestTextOutputIsCanonical(t *testing.T) {
 		oid      uint32
 		in, want string
 	}{
-		{BoolOID, " TRUE ", "t"}, {BoolOID, "n", "f"}, {Int4OID, " +12 ", "12"}, {Int8OID, "-9223372036854775808", "-9223372036854775808"},
-		{Float8OID, "1e15", "1e+15"}, {Float8OID, "0.00001", "1e-05"}, {Float8OID, "123456789012345", "123456789012345"},
-		{Float4OID, "0.1", "0.1"}, {Float4OID, "1234567", "1.234567e+06"}, {Float8OID, "-inf", "-Infinity"},
-		{NumericOID, "1.50", "1.50"}, {NumericOID, "-.5e-3", "-0.0005"}, {NumericOID, "12e3", "12000"}, {NumericOID, "-0", "0"},
-		{TimestamptzOID, "2024-03-31 02:30", "2024-03-31 03:30:00+02"}, {TimestamptzOID, "2024-10-27 02:30", "2024-10-27 02:30:00+01"},
-		{TimestamptzOID, "1880-01-01 00:00:00Z", "1880-01-01 00:53:28+00:53:28"}, {TimestamptzOID, "today", "2024-07-02 00:00:00+02"},
-		{TimestampOID, "2024-01-02T03:04:05.678900", "2024-01-02 03:04:05.6789"}, {DateOID, "0044-03-15 BC", "0044-03-15 BC"},
-		{IntervalOID, "1 year -2 mons 3 days -04:05:06.7", "10 mons 3 days -04:05:06.7"}, {IntervalOID, "-1 day +02:00", "-1 days +02:00:00"},
-		{IntervalOID, "0", "00:00:00"}, {LSNOID, "1/abc", "1/ABC"}, {UUIDOID, "{A0EEBC99-9C0B4EF8BB6D6BB9BD380A11}", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"},
-		{TextArrayOID, `{ a , "b c", null, "NULL", "" }`, `{a,"b c",NULL,"NULL",""}`}, {JSONBOID, `{"bb":1,"a":{"c":1.50}}`, `{"a": {"c": 1.50}, "bb": 1}`},
+		{BoolOID, " TRUE ", "t"},
+		{BoolOID, "n", "f"},
+		{Int4OID, " +12 ", "12"},
+		{Int8OID, "-9223372036854775808", "-9223372036854775808"},
+		{Float8OID, "1e15", "1e+15"},
+		{Float8OID, "0.00001", "1e-05"},
+		{Float8OID, "123456789012345", "123456789012345"},
+		{Float4OID, "0.1", "0.1"},
+		{Float4OID, "1234567", "1.234567e+06"},
+		{Float8OID, "-inf", "-Infinity"},
+		{NumericOID, "1.50", "1.50"},
+		{NumericOID, "-.5e-3", "-0.0005"},
+		{NumericOID, "12e3", "12000"},
+		{NumericOID, "-0", "0"},
+		{TimestamptzOID, "2024-03-31 02:30", "2024-03-31 03:30:00+02"},
+		{TimestamptzOID, "2024-10-27 02:30", "2024-10-27 02:30:00+01"},
+		{TimestamptzOID, "1880-01-01 00:00:00Z", "1880-01-01 00:53:28+00:53:28"},
+		{TimestamptzOID, "today", "2024-07-02 00:00:00+02"},
+		{TimestampOID, "2024-01-02T03:04:05.678900", "2024-01-02 03:04:05.6789"},
+		{DateOID, "0044-03-15 BC", "0044-03-15 BC"},
+		{IntervalOID, "1 year -2 mons 3 days -04:05:06.7", "10 mons 3 days -04:05:06.7"},
+		{IntervalOID, "-1 day +02:00", "-1 days +02:00:00"},
+		{IntervalOID, "0", "00:00:00"},
+		{LSNOID, "1/abc", "1/ABC"},
+		{UUIDOID, "{A0EEBC99-9C0B4EF8BB6D6BB9BD380A11}", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"},
+		{TextArrayOID, `{ a , "b c", null, "NULL", "" }`, `{a,"b c",NULL,"NULL",""}`},
+		{JSONBOID, `{"bb":1,"a":{"c":1.50}}`, `{"a": {"c": 1.50}, "bb": 1}`},
 	} {
 		d, err := ParseText(tc.oid, tc.in, s)
 		if err != nil {
@@ -81,10 +98,20 @@ func TestFromGo(t *testing.T) {
 		in   any
 		want string
 	}{
-		{TextOID, "a", "a"}, {TextOID, &text, "x"}, {TextOID, missing, ""}, {Int4OID, 7, "7"}, {Int8OID, uint64(9), "9"},
-		{NumericOID, int64(3), "3"}, {NumericOID, 2.5, "2.5"}, {IntervalOID, 90 * time.Second, "00:01:30"},
-		{TextArrayOID, []string{"a", "b c"}, `{a,"b c"}`}, {LSNOID, "0/10", "0/10"}, {BoolOID, true, "t"},
-		{TimestamptzOID, time.Time{}, ""}, {JSONBOID, `{"a":1}`, `{"a": 1}`}, {Float8OID, 1.5, "1.5"},
+		{TextOID, "a", "a"},
+		{TextOID, &text, "x"},
+		{TextOID, missing, ""},
+		{Int4OID, 7, "7"},
+		{Int8OID, uint64(9), "9"},
+		{NumericOID, int64(3), "3"},
+		{NumericOID, 2.5, "2.5"},
+		{IntervalOID, 90 * time.Second, "00:01:30"},
+		{TextArrayOID, []string{"a", "b c"}, `{a,"b c"}`},
+		{LSNOID, "0/10", "0/10"},
+		{BoolOID, true, "t"},
+		{TimestamptzOID, time.Time{}, ""},
+		{JSONBOID, `{"a":1}`, `{"a": 1}`},
+		{Float8OID, 1.5, "1.5"},
 	} {
 		d, err := FromGo(tc.oid, tc.in)
 		if err != nil {

@@ -72,8 +72,12 @@ func TestWithCopies(t *testing.T) {
 func TestNearest(t *testing.T) {
 	names := []string{"target", "replica_recency", "replica_locality", "shard"}
 	for _, tc := range []struct{ in, want string }{
-		{"taget", "target"}, {"TARGTE", "target"}, {"replica_recncy", "replica_recency"},
-		{"shrad", "shard"}, {"zzzz", ""}, {"", ""},
+		{"taget", "target"},
+		{"TARGTE", "target"},
+		{"replica_recncy", "replica_recency"},
+		{"shrad", "shard"},
+		{"zzzz", ""},
+		{"", ""},
 	} {
 		if got := Nearest(tc.in, names); got != tc.want {
 			t.Errorf("Nearest(%q) = %q, want %q", tc.in, got, tc.want)
