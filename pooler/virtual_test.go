@@ -51,7 +51,7 @@ func (l *lateFacts) CancelQuery(ctx context.Context, pid int32) (bool, error) {
 func (l *lateFacts) KillSession(ctx context.Context, pid int32) (bool, error) {
 	return l.get().KillSession(ctx, pid)
 }
-func (l *lateFacts) Reload(ctx context.Context) error { return l.get().Reload(ctx) }
+func (l *lateFacts) Reload(ctx context.Context) error              { return l.get().Reload(ctx) }
 func (l *lateFacts) Pause(ctx context.Context, shard string) error { return l.get().Pause(ctx, shard) }
 
 func (l *lateFacts) Resume(ctx context.Context, shard string) error {
