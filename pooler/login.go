@@ -66,7 +66,7 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 	}
 	c := &Session{
 		srv: s, conn: pgwire.NewConn(st.Conn), user: st.User, role: r,
-		keys: backend.Login{Keys: keys, Seq: s.nextToken()}, protocol: st.ProtocolVersion, status: 'I',
+		protocol: st.ProtocolVersion, status: 'I',
 		connected: time.Now(), addr: st.Raw.RemoteAddr().String(), tls: st.TLS,
 	}
 	if c.defaults, err = s.startupVars(st); err != nil {
@@ -81,6 +81,7 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 		return nil, pgerr.Fatal(pgerr.TooManyConnections, "sorry, too many clients already").
 			WithDetail("The gateway takes %d.", s.cfg.MaxClients)
 	}
+	s.pools.Authenticated(st.User, keys)
 	c.db = s.dbs.get(st.Database)
 	c.begun, c.now = c.connected, c.connected
 	c.setState(stateIdle, c.connected)

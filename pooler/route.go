@@ -252,7 +252,7 @@ func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
 	if c.pool == nil || !c.pool.Serves(n) {
 		c.pool = c.srv.pools.Pool(n, c.user, c.db.name)
 	}
-	sc, err := c.pool.Acquire(c.vars, c.keys, (*waiting)(c), c.begun)
+	sc, err := c.pool.Acquire(c.vars, (*waiting)(c), c.begun)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,6 @@ type Session struct {
 	user string
 	db   *database
 	role *role // as it was at login
-	keys backend.Login
 
 	vars     *settings.Vars
 	defaults *settings.Vars // what RESET returns to: the startup packet's

@@ -6,7 +6,6 @@ import (
 
 	"neki/catalog"
 	"neki/internal/pgerr"
-	"neki/internal/pgwire"
 	"neki/settings"
 )
 
@@ -22,7 +21,6 @@ type Pool struct {
 	stats *NodeStats
 
 	mu       sync.Mutex
-	login    Login
 	idle     []*ServerConn // the most recently used last
 	open     int           // idle, leased and being opened
 	opening  int
@@ -34,14 +32,6 @@ type Pool struct {
 	maxWait  time.Duration // the longest wait so far
 	lastUsed time.Time
 	expired  time.Time // connections opened before are not reused
-}
-
-// Login is how a pool logs in to its instance.
-type Login struct {
-	Keys     *pgwire.Keys // of the role's SCRAM exchange
-	Password string       // when Keys is nil
-	// Seq grows with each authentication: the newest keys count, for those of before a change of password are void.
-	Seq uint64
 }
 
 // Waiter is what a session that waits for a connection tells and hears.
@@ -148,16 +138,13 @@ func (p *Pool) FreshGreeting(within time.Duration) *ParamSet {
 
 // Acquire leases a connection, best one whose settings equal want; the caller applies any difference. It waits in
 // turn when all are in use, up to the parameter pool-max-wait-time. now is about the present time.
-func (p *Pool) Acquire(want *settings.Vars, login Login, w Waiter, now time.Time) (*ServerConn, error) {
+func (p *Pool) Acquire(want *settings.Vars, w Waiter, now time.Time) (*ServerConn, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return nil, errPoolClosed(p.key)
 	}
 	p.lastUsed = now
-	if login.Seq > p.login.Seq {
-		p.login = login
-	}
 	if !p.paused && p.waiters.n == 0 {
 		if sc := p.takeIdleLocked(want, now); sc != nil {
 			p.mu.Unlock()
@@ -208,16 +195,15 @@ func (p *Pool) openMoreLocked() {
 	for !p.paused && p.opening < p.waiters.n && p.opening < maxOpening && p.open < capacity {
 		p.open++
 		p.opening++
-		login := p.login
-		p.pools.goroutines.Go(func() { p.openOne(login) })
+		p.pools.goroutines.Go(p.openOne)
 	}
 }
 
 // maxOpening bounds the logins that a pool has under way at once.
 const maxOpening = 4
 
-func (p *Pool) openOne(login Login) {
-	sc, err := p.pools.dial(p, login)
+func (p *Pool) openOne() {
+	sc, err := p.pools.dial(p)
 	p.mu.Lock()
 	p.opening--
 	if err != nil {

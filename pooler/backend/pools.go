@@ -39,6 +39,9 @@ type Pools struct {
 	nodes     atomic.Pointer[map[string]*NodeStats] // copied on growth
 	paramSets *paramSets
 
+	keysMu sync.Mutex
+	keys   map[string]*pgwire.Keys // by role: those of its last authentication
+
 	mu     sync.RWMutex
 	byKey  map[PoolKey]*Pool
 	paused map[string]bool // by node
@@ -55,7 +58,7 @@ func NewPools(cfg Config) *Pools {
 	if cfg.Prepared <= 0 {
 		cfg.Prepared = 200
 	}
-	p := &Pools{cfg: cfg, byKey: make(map[PoolKey]*Pool), paramSets: newParamSets(), paused: make(map[string]bool)}
+	p := &Pools{cfg: cfg, byKey: make(map[PoolKey]*Pool), keys: make(map[string]*pgwire.Keys), paramSets: newParamSets(), paused: make(map[string]bool)}
 	p.ctx, p.stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close, not by a caller
 	p.goroutines.Go(p.janitor)
 	return p
@@ -102,6 +105,24 @@ func (p *Pools) Pool(n *catalog.Node, user, database string) *Pool {
 
 // leadsTo reports whether the pool's connections are to where n is.
 func (p *Pool) leadsTo(n *catalog.Node) bool { return p.host == n.Host && p.port == n.Port }
+
+// Authenticated notes the keys of a role's last successful authentication: with them connections of the role are opened
+// from now on, for its earlier sessions too, since keys of before a change of password are void. nil: none are needed.
+func (p *Pools) Authenticated(user string, keys *pgwire.Keys) {
+	p.keysMu.Lock()
+	defer p.keysMu.Unlock()
+	if keys == nil {
+		delete(p.keys, user)
+		return
+	}
+	p.keys[user] = keys
+}
+
+func (p *Pools) keysOf(user string) *pgwire.Keys {
+	p.keysMu.Lock()
+	defer p.keysMu.Unlock()
+	return p.keys[user]
+}
 
 // Stats gives a row for each pool, in the order of their keys.
 func (p *Pools) Stats() []PoolStats {
@@ -179,7 +200,7 @@ func (p *Pools) now() time.Time { return time.Now() }
 // loginTimeout bounds opening a connection, from dialling to the first ReadyForQuery.
 const loginTimeout = 10 * time.Second
 
-func (p *Pools) dial(pool *Pool, login Login) (*ServerConn, error) {
+func (p *Pools) dial(pool *Pool) (*ServerConn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, loginTimeout)
 	defer cancel()
 	addr := net.JoinHostPort(pool.host, strconv.Itoa(pool.port))
@@ -188,7 +209,7 @@ func (p *Pools) dial(pool *Pool, login Login) (*ServerConn, error) {
 		return nil, &ConnectError{Node: pool.key.Node, Err: err}
 	}
 	g, err := pgwire.Connect(ctx, nc, pgwire.BackendLogin{
-		User: pool.key.User, Database: pool.key.Database, Keys: login.Keys, Password: login.Password, TLS: p.cfg.TLS,
+		User: pool.key.User, Database: pool.key.Database, Keys: p.keysOf(pool.key.User), TLS: p.cfg.TLS,
 	})
 	if err != nil {
 		_ = nc.Close()
