@@ -13,6 +13,7 @@ type work struct {
 	in         []byte // what came from the client: in[start:end] is unread
 	start, end int
 	answers    []byte // room for what servers send
+	large      []byte // more room, lent while an answer is long
 	out        []byte // what goes to a server
 	reply      []byte // frames of the gateway's own for the client
 	parts      []plan.Part
@@ -22,24 +23,41 @@ type work struct {
 }
 
 // Sizes of buffers. inSize holds a usual pipeline; a longer message makes the buffer grow, and a grown one does not go
-// back to the pool. answerSize is what one read takes of a large result.
+// back to the pool. answerSize holds a usual answer, largeSize is what one read takes of a large result.
 const (
 	inSize     = 8 << 10
-	answerSize = 64 << 10
+	answerSize = 16 << 10
+	largeSize  = 256 << 10
 	outSize    = 4 << 10
 	keepSize   = 64 << 10
 )
 
-type workPool struct{ pool sync.Pool }
+// workPool lends work, and large buffers to those who need one.
+type workPool struct{ pool, large sync.Pool }
+
+// enlarge gives w a large buffer.
+func (p *workPool) enlarge(w *work) []byte {
+	if w.large != nil {
+		return w.large
+	}
+	if b, ok := p.large.Get().(*[]byte); ok {
+		w.large = *b
+	} else {
+		w.large = make([]byte, largeSize)
+	}
+	return w.large
+}
 
 func (p *workPool) get() *work {
 	if w, ok := p.pool.Get().(*work); ok {
 		return w
 	}
-	return &work{
+	w := &work{
 		in: make([]byte, inSize), answers: make([]byte, answerSize), out: make([]byte, 0, outSize),
 		relay: backend.NewRelay(),
 	}
+	w.relay.More = func() []byte { return p.enlarge(w) }
+	return w
 }
 
 func (p *workPool) put(w *work) {
@@ -51,6 +69,11 @@ func (p *workPool) put(w *work) {
 	}
 	if cap(w.reply) > keepSize {
 		w.reply = nil
+	}
+	if w.large != nil {
+		b := w.large
+		w.large = nil
+		p.large.Put(&b)
 	}
 	clear(w.parts[:cap(w.parts)])
 	clear(w.plans[:cap(w.plans)])

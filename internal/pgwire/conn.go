@@ -33,6 +33,7 @@ type Conn struct {
 type exchangeState struct {
 	out     []byte // request bytes not yet written
 	buf     []byte
+	more    func() []byte // may be nil
 	on      func(chunk []byte) (done bool, err error)
 	unsent  bool // the request is still to be written
 	partial bool // the kernel took only a part of the request
@@ -176,8 +177,9 @@ func (c *Conn) feed(h Handler, b []byte, readErr error) error {
 
 // Exchange writes out and then calls on with each chunk that arrives (read into buf) until on reports done or fails.
 // While the peer does not take the whole request, its answers are read in between, so that neither side can block the
-// other for ever. out must not overlap buf. io.ErrUnexpectedEOF when the peer closed.
-func (c *Conn) Exchange(out, buf []byte, on func(chunk []byte) (done bool, err error)) error {
+// other for ever. out must not overlap buf. A read that filled buf calls more, if it is not nil, for a larger buffer to go
+// on with. io.ErrUnexpectedEOF when the peer closed.
+func (c *Conn) Exchange(out, buf []byte, more func() []byte, on func(chunk []byte) (done bool, err error)) error {
 	if c.raw == nil {
 		return c.exchangeOrdinary(out, buf, on)
 	}
@@ -185,7 +187,7 @@ func (c *Conn) Exchange(out, buf []byte, on func(chunk []byte) (done bool, err e
 		c.exchange = &exchangeState{fn: c.onExchange}
 	}
 	x := c.exchange
-	*x = exchangeState{out: out, buf: buf, on: on, unsent: len(out) > 0, fn: x.fn}
+	*x = exchangeState{out: out, buf: buf, more: more, on: on, unsent: len(out) > 0, fn: x.fn}
 	c.err = nil
 	for {
 		err := c.raw.Read(x.fn)
@@ -247,6 +249,9 @@ func (c *Conn) onExchange(fd uintptr) bool {
 		}
 		if n < len(x.buf) {
 			return false
+		}
+		if x.more != nil {
+			x.buf, x.more = x.more(), nil
 		}
 	}
 }

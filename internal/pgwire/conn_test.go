@@ -111,7 +111,7 @@ func TestExchangeBothWaysFull(t *testing.T) {
 	// The far side writes first and reads only slowly; the exchange must take the answer meanwhile.
 	got := 0
 	c := NewConn(near)
-	err := c.Exchange(out, make([]byte, 32<<10), func(chunk []byte) (bool, error) {
+	err := c.Exchange(out, make([]byte, 32<<10), nil, func(chunk []byte) (bool, error) {
 		got += len(chunk)
 		return got == size, nil
 	})
@@ -124,7 +124,7 @@ func TestExchangePeerGone(t *testing.T) {
 	near, far := pair(t)
 	far.Close()
 	c := NewConn(near)
-	err := c.Exchange([]byte("x"), make([]byte, 16), func([]byte) (bool, error) { return false, nil })
+	err := c.Exchange([]byte("x"), make([]byte, 16), nil, func([]byte) (bool, error) { return false, nil })
 	if err == nil {
 		t.Error("no error from a closed peer")
 	}
@@ -155,7 +155,7 @@ func TestExchangeDoesNotAllocate(t *testing.T) {
 	out, buf := []byte("x"), make([]byte, 64)
 	on := func([]byte) (bool, error) { return true, nil }
 	if n := testing.AllocsPerRun(100, func() {
-		if err := c.Exchange(out, buf, on); err != nil {
+		if err := c.Exchange(out, buf, nil, on); err != nil {
 			t.Error(err)
 		}
 	}); n != 0 {

@@ -56,6 +56,9 @@ type Relay struct {
 	// Misrouted lets it hold back 25006 as well: what was taken for a read is none, and may run on the primary.
 	Misrouted bool
 
+	// More gives a larger buffer than the one given to Run, for a long answer; nil: there is none.
+	More func() []byte
+
 	// What happened, for the session.
 	Rows   uint64 // DataRow messages passed
 	Sent   int64  // bytes written to the client
@@ -98,6 +101,9 @@ func (r *Relay) Begin() {
 	r.Replacement, r.Retryable, r.Misrouted, r.HoldReady, r.Muted = nil, false, false, false, false
 	r.Rows, r.Sent, r.Retry, r.Wrote, r.Fatal, r.CopyIn, r.nth = 0, 0, false, false, false, false, 0
 	r.out, r.skip, r.drop, r.hold = r.out[:0], 0, false, r.hold[:0]
+	if cap(r.out) > maxHold {
+		r.out = nil
+	}
 }
 
 // Expect adds an expected answer and gives its index.
@@ -124,7 +130,7 @@ func (r *Relay) Run(sc *ServerConn, out, buf []byte) error {
 	if !r.Pending() && len(out) == 0 {
 		return r.flush()
 	}
-	return sc.conn.Exchange(out, buf, r.onFn)
+	return sc.conn.Exchange(out, buf, r.More, r.onFn)
 }
 
 // Flush writes what was appended outside of Run.
@@ -183,6 +189,12 @@ func (r *Relay) onChunk(chunk []byte) (done bool, err error) {
 		}
 	}
 	for r.at < len(chunk) {
+		if chunk[r.at] == 'D' && r.skip == 0 {
+			r.rows()
+			if r.at == len(chunk) {
+				break
+			}
+		}
 		if err := r.scan(); err != nil {
 			return false, err
 		}
@@ -194,6 +206,25 @@ func (r *Relay) onChunk(chunk []byte) (done bool, err error) {
 		return false, err
 	}
 	return !r.Pending() && r.skip == 0 || r.CopyIn, nil
+}
+
+// rows passes the whole DataRow messages at chunk[at:]: large results are nothing else.
+func (r *Relay) rows() {
+	if !r.Pending() || r.act() != Forward {
+		return
+	}
+	chunk, at := r.chunk, r.at
+	var n uint64
+	for len(chunk)-at >= 5 && chunk[at] == 'D' {
+		size := binary.BigEndian.Uint32(chunk[at+1:])
+		if size < 4 || uint64(size) >= uint64(len(chunk)-at) { // broken, or not here to its end: scan sees to it
+			break
+		}
+		at += int(size) + 1
+		n++
+	}
+	r.at = at
+	r.Rows += n
 }
 
 // scan handles what begins at chunk[at:] and moves at behind it.

@@ -121,7 +121,7 @@ func (sc *ServerConn) Interrupt() { sc.conn.Interrupt() }
 // server leaves the connection usable; any other marks it broken.
 func (sc *ServerConn) Exec(sql string, buf []byte) (rows [][]string, err error) {
 	x := execState{sc: sc}
-	if err := sc.conn.Exchange(AppendQuery(nil, sql), buf, x.onChunk); err != nil {
+	if err := sc.conn.Exchange(AppendQuery(nil, sql), buf, nil, x.onChunk); err != nil {
 		sc.broken = true
 		return nil, fmt.Errorf("%s: %w", sc.Node(), err)
 	}
