@@ -4,7 +4,6 @@ package pooler
 
 import (
 	"bytes"
-	"encoding/binary"
 	"io"
 	"net"
 	"testing"
@@ -26,27 +25,6 @@ func (g *gateway) raw() *rawClient {
 	}
 	g.t.Cleanup(func() { _ = h.Conn.Close() })
 	return &rawClient{t: g.t, conn: h.Conn, buf: make([]byte, 64<<10)}
-}
-
-func msg(typ byte, parts ...any) []byte {
-	var b bytes.Buffer
-	for _, p := range parts {
-		switch v := p.(type) {
-		case string:
-			b.WriteString(v)
-			b.WriteByte(0)
-		case []byte:
-			b.Write(v)
-		case int16:
-			_ = binary.Write(&b, binary.BigEndian, v)
-		case int32:
-			_ = binary.Write(&b, binary.BigEndian, v)
-		case byte:
-			b.WriteByte(v)
-		}
-	}
-	out := binary.BigEndian.AppendUint32([]byte{typ}, uint32(b.Len()+4))
-	return append(out, b.Bytes()...)
 }
 
 // roundTrip sends a request and reads up to the ReadyForQuery.
@@ -76,18 +54,15 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	g := startGateway(t, gatewayOptions{})
 	g.awaitFunctions()
 	c := g.raw()
-	c.roundTrip(msg('Q', "CREATE TABLE accounts (aid int PRIMARY KEY, abalance int)"))
-	c.roundTrip(msg('Q', "INSERT INTO accounts VALUES (1, 10), (2, 20)"))
-	c.roundTrip(append(msg('P', "s1", "SELECT abalance FROM accounts WHERE aid = $1", int16(0)), msg('S')...))
+	c.roundTrip(q("CREATE TABLE accounts (aid int PRIMARY KEY, abalance int)"))
+	c.roundTrip(q("INSERT INTO accounts VALUES (1, 10), (2, 20)"))
+	c.roundTrip(cat(parse("s1", "SELECT abalance FROM accounts WHERE aid = $1"), syncMsg))
 	query := "SELECT abalance FROM accounts WHERE aid = 1;"
-	bind := func(name string) []byte {
-		return msg('B', "", name, int16(0), int16(1), int32(1), []byte("1"), int16(0))
-	}
-	tail := bytes.Join([][]byte{msg('D', byte('P'), ""), msg('E', "", int32(0)), msg('S')}, nil)
+	tail := cat(describe('P', ""), execute("", 0), syncMsg)
 	for name, request := range map[string][]byte{
-		"simple":   msg('Q', query),
-		"prepared": append(bind("s1"), tail...),
-		"extended": bytes.Join([][]byte{msg('P', "", "SELECT abalance FROM accounts WHERE aid = $1", int16(0)), bind(""), tail}, nil),
+		"simple":   q(query),
+		"prepared": cat(bindTo("", "s1", "1"), tail),
+		"extended": cat(parse("", "SELECT abalance FROM accounts WHERE aid = $1"), bindTo("", "", "1"), tail),
 	} {
 		for range 20 {
 			if answer := c.roundTrip(request); !bytes.Contains(answer, []byte("SELECT 1")) {

@@ -40,6 +40,11 @@ type exchangeState struct {
 	fn      func(fd uintptr) bool
 }
 
+// socketError is the error that net.Conn would give.
+func socketError(op string, errno syscall.Errno) error {
+	return &net.OpError{Op: op, Net: "tcp", Err: os.NewSyscallError(op, errno)}
+}
+
 // Handler is what Serve drives: the state machine of one session.
 type Handler interface {
 	// Buffer gives free space to read into; never empty.
@@ -109,7 +114,7 @@ func (c *Conn) onReadable(fd uintptr) bool {
 		case errno == syscall.EINTR:
 			continue
 		case errno != 0:
-			c.err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errno)}
+			c.err = socketError("read", errno)
 			return true
 		case n == 0:
 			c.err = io.EOF
@@ -216,7 +221,7 @@ func (c *Conn) onExchange(fd uintptr) bool {
 		x.unsent = false
 		n, errno := sysWrite(fd, x.out)
 		if errno != 0 && errno != syscall.EAGAIN && errno != syscall.EINTR {
-			c.err = &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", errno)}
+			c.err = socketError("write", errno)
 			return true
 		}
 		if x.out = x.out[max(n, 0):]; len(x.out) > 0 {
@@ -233,7 +238,7 @@ func (c *Conn) onExchange(fd uintptr) bool {
 		case errno == syscall.EINTR:
 			continue
 		case errno != 0:
-			c.err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errno)}
+			c.err = socketError("read", errno)
 			return true
 		case n == 0:
 			c.err = io.EOF
@@ -380,7 +385,7 @@ func (c *Conn) TryRead(buf []byte) (n int, err error) {
 		case errno == syscall.EAGAIN || errno == syscall.EINTR:
 			n = 0
 		case errno != 0:
-			err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", errno)}
+			err = socketError("read", errno)
 		case n == 0:
 			err = io.ErrUnexpectedEOF
 		}
@@ -416,7 +421,7 @@ func (c *Conn) onWritable(fd uintptr) bool {
 		case errno == syscall.EINTR:
 			continue
 		case errno != 0:
-			c.outErr = &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", errno)}
+			c.outErr = socketError("write", errno)
 			return true
 		}
 		c.out = c.out[n:]
