@@ -252,8 +252,6 @@ func fatalOf(err error) *pgerr.Error { return pgerr.From(err).WithSeverity(pgerr
 // of the client's role and applying them. While no instance can be reached, what the pool's last login said must do, so
 // that operators get in.
 func (c *Session) firstGreeting() error {
-	c.lend()
-	defer c.Park()
 	snap := c.srv.cfg.Cluster.Snapshot()
 	plain := c.plainStartup()
 	if plain {
@@ -262,6 +260,8 @@ func (c *Session) firstGreeting() error {
 		}
 		c.vars = c.srv.interner.Empty() // nothing to check: ask what the role's defaults are, for others too
 	}
+	c.lend()
+	defer c.Park()
 	sc, err := c.greetingConnection(snap)
 	c.vars = c.defaults
 	if err != nil {
