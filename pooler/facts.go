@@ -41,7 +41,7 @@ func (c *Session) row() admin.SessionRow {
 	state := sessionState(c.state.Load())
 	since := time.Unix(0, c.since.Load())
 	r := admin.SessionRow{
-		Gateway: c.srv.cfg.ID, PID: int32(c.pid), User: c.user, Database: c.db.name, Application: c.app,
+		Gateway: c.srv.cfg.ID, PID: int32(c.pid), User: c.user, Database: c.db.name,
 		ClientAddr: clientHost(c.addr), State: state.String(), InTx: state == stateIdleInTx || state == stateIdleInFailedTx,
 		ConnectedAt: c.connected, StateChange: since, Settings: map[string]string{},
 	}
@@ -64,6 +64,9 @@ func (c *Session) row() admin.SessionRow {
 	vars := public.vars
 	if vars == nil {
 		vars = c.defaults
+	}
+	if app, ok := vars.GUC("application_name"); ok {
+		r.Application = app
 	}
 	for _, s := range settings.All() {
 		r.Settings[s.Name] = s.Format(vars.Neki())

@@ -73,7 +73,6 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 		return nil, err
 	}
 	c.vars = c.defaults
-	c.app, _ = c.vars.GUC("application_name")
 	if n := r.connLimit; n >= 0 && !r.super && s.sessionsOf(st.User) >= n {
 		return nil, pgerr.Fatal(pgerr.TooManyConnections, "too many connections for role \"%s\"", st.User)
 	}

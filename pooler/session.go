@@ -51,7 +51,6 @@ type Session struct {
 	envPath  string
 	envUser  string
 	shown    *backend.ParamSet
-	app      string
 
 	phase  phase
 	status byte // I, T or E, as the client was told
