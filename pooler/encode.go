@@ -8,7 +8,7 @@ import (
 )
 
 // abortName is the name of a prepared statement that no server has: binding it makes a segment fail.
-const abortName = "neki_abort"
+const abortName = "neki-abort"
 
 // parsing is a Parse in the present segment: if the segment fails at or before it, the statement does not exist.
 type parsing struct {
@@ -44,17 +44,27 @@ func (c *Session) encodeSegment(out []byte, sc *backend.ServerConn, ops []op, fa
 		}
 		out = c.encodeOp(out, sc, o)
 	}
+	if len(c.work.sql.names) > 0 {
+		c.work.relay.Rewrite = c.clientError
+	}
 	return out
 }
 
 func (c *Session) encodeOp(out []byte, sc *backend.ServerConn, o *op) []byte {
 	raw := c.work.in[o.at:o.end]
+	if o.plan != nil && o.plan.Runs != "" {
+		out = c.encodeRun(out, sc, o)
+	}
 	switch {
 	case o.typ == 'P' && o.named != nil:
 		return c.encodeNamedParse(out, sc, o)
 	case o.typ == 'P':
-		sc.SetUnnamed(c.unnamed.token)
+		u := c.unnamedOf(o)
+		sc.SetUnnamed(u.token)
 		c.expect('P', backend.Forward, o.plan)
+		if u.sent != nil {
+			raw = u.sent
+		}
 		return append(out, raw...)
 	case o.typ == 'B', o.typ == 'D' && o.statement:
 		out = c.encodePrepared(out, sc, o)
@@ -86,10 +96,10 @@ func (c *Session) encodeNamedParse(out []byte, sc *backend.ServerConn, o *op) []
 // encodePrepared makes sure that sc knows the statement that o is about.
 func (c *Session) encodePrepared(out []byte, sc *backend.ServerConn, o *op) []byte {
 	if o.named == nil {
-		if sc.Unnamed() != c.unnamed.token {
-			sc.SetUnnamed(c.unnamed.token)
+		if u := c.unnamedOf(o); sc.Unnamed() != u.token {
+			sc.SetUnnamed(u.token)
 			c.expect('P', backend.Swallow, nil)
-			out = append(out, c.unnamed.parse...)
+			out = append(out, u.message()...)
 		}
 		return out
 	}

@@ -8,13 +8,22 @@ import (
 
 	"neki/catalog"
 	"neki/internal/pgerr"
+	"neki/pooler/backend"
 	"neki/pooler/plan"
+	"neki/sqlparse"
 )
 
 // explain makes the rows of EXPLAIN (NEKI_PLAN) of the SQL text.
 func (c *Session) explain(e *plan.Explain, text []byte, snap *catalog.Snapshot) ([]string, error) {
 	x := plan.Explained{Target: c.vars.Neki().Target.String()}
 	inner := e.Inner
+	if inner.Runs != "" {
+		running, err := c.explainRun(e)
+		if err != nil {
+			return nil, err
+		}
+		e, inner = running, running.Inner
+	}
 	if !inner.Route.Backend() {
 		if e.Analyze || e.PGPlan {
 			return nil, pgerr.New(pgerr.FeatureNotSupported, "no shard runs this statement, so there is nothing to measure").
@@ -93,6 +102,9 @@ func (c *Session) explainOnShard(x *plan.Explained, e *plan.Explain, role catalo
 		}
 	}
 	inner := strings.TrimRight(string(text[min(e.Offset, len(text)):]), "; \t\r\n")
+	if inner, err = c.nameExplained(e.Inner, inner, sc); err != nil {
+		return err
+	}
 	start = time.Now()
 	rows, err := sc.Exec("EXPLAIN ("+strings.Join(options, ", ")+") "+inner, c.work.answers)
 	took := time.Since(start)
@@ -136,3 +148,36 @@ func actualRows(lines []string) int64 {
 }
 
 var actualRowsPattern = regexp.MustCompile(`actual .*rows=([0-9.]+)`)
+
+// explainRun gives the EXPLAIN (NEKI_PLAN) of an EXECUTE as one of the statement that it runs.
+func (c *Session) explainRun(e *plan.Explain) (*plan.Explain, error) {
+	s := c.prepared(e.Inner.Runs)
+	if s == nil {
+		return nil, noPrepared(e.Inner.Runs)
+	}
+	if err := s.executable(); err != nil {
+		return nil, err
+	}
+	running := *e
+	running.Inner = s.execute(e.Inner)
+	return &running, nil
+}
+
+// nameExplained gives the text of an explained statement with the server's name of what it runs, once sc knows that.
+func (c *Session) nameExplained(p *plan.Plan, text string, sc *backend.ServerConn) (string, error) {
+	s := c.statements[p.Runs]
+	span, ok := sqlparse.PreparedName(text)
+	if s == nil || !ok {
+		return text, nil
+	}
+	c.work.sql.begin()
+	c.work.sql.needed = append(c.work.sql.needed, s)
+	refused, err := c.ensure(sc)
+	if err != nil {
+		return "", err
+	}
+	if refused != nil {
+		return "", refused
+	}
+	return string(backend.AppendRenamed(nil, []byte(text), span.Start, span.End, s.shared.Name())), nil
+}

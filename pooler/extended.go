@@ -19,14 +19,10 @@ type op struct {
 	nameAt    int  // of the statement's name in the message: where it is replaced
 	nameEnd   int
 	named     *preparedStatement // the named statement it is about
+	unnamed   *unnamedStatement  // the unnamed one it is about, if that is kept apart
+	runs      *preparedStatement // its text is an EXECUTE of this; nil also when there is none of the name
 	plan      *plan.Plan         // of the statement it is about; nil when there is none
 	err       *pgerr.Error       // it fails, before any server is asked
-}
-
-// preparedStatement is a named statement of a client.
-type preparedStatement struct {
-	shared *backend.Statement
-	plan   *plan.Plan
 }
 
 // unnamedStatement is a client's unnamed statement. Its Parse message is kept, because the next transaction may run on
@@ -35,6 +31,12 @@ type unnamedStatement struct {
 	parse []byte
 	plan  *plan.Plan
 	token uint64 // tells it from any other client's, and from an earlier one
+
+	// apart is it again, for the messages of a segment, in which others may follow it: if its text runs a prepared
+	// statement, or the gateway answers it.
+	apart   *unnamedStatement
+	sent    []byte             // in place of parse, when the text runs a prepared statement
+	spelled *preparedStatement // whose name sent has
 }
 
 // segmentLimit is how much of a segment is collected before it is sent without waiting for its Sync.
@@ -119,23 +121,23 @@ func (c *Session) readParse(o *op, body []byte) bool {
 		binary.BigEndian.PutUint32(c.unnamed.parse[1:], uint32(len(body)+4))
 		c.unnamed.plan = p
 		c.unnamed.token = c.srv.nextToken()
+		c.unnamed.apart = nil
+		if p.Runs != "" || c.isOwn(o) {
+			c.unnamed.apart = &unnamedStatement{parse: bytes.Clone(c.unnamed.parse), plan: p, token: c.unnamed.token}
+		}
+		o.unnamed = c.unnamed.apart
 		return true
 	}
 	if _, ok := c.statements[string(name)]; ok {
 		o.err = pgerr.New(pgerr.DuplicatePreparedStatement, "prepared statement \"%s\" already exists", name)
 		return true
 	}
-	if len(c.statements) >= maxStatements {
-		o.err = pgerr.New(pgerr.OutOfMemory, "too many prepared statements in one session").
-			WithDetail("At most %d are kept.", maxStatements).WithHint("Close statements that are no longer used.")
+	if o.err = c.tooManyStatements(0); o.err != nil {
 		return true
 	}
 	path, _ := c.vars.GUC("search_path")
-	o.named = &preparedStatement{shared: c.srv.prepared.Intern(text, types, path), plan: p}
-	if c.statements == nil {
-		c.statements = make(map[string]*preparedStatement)
-	}
-	c.statements[string(name)] = o.named
+	o.named = &preparedStatement{name: string(name), shared: c.srv.prepared.Intern(text, types, path), plan: p}
+	c.keep(o.named)
 	return true
 }
 
@@ -166,6 +168,7 @@ func (c *Session) refer(o *op, name []byte) {
 			o.err = pgerr.New(pgerr.InvalidSQLStatementName, "unnamed prepared statement does not exist")
 			return
 		}
+		o.unnamed = c.unnamed.apart
 		c.unnamed.plan = c.replan(c.unnamed.plan, o)
 		o.plan = c.unnamed.plan
 		return
@@ -266,6 +269,7 @@ func (c *Session) runSegment(end byte) error {
 		return c.runMixed(end, snap)
 	}
 	c.parsing = c.parsing[:0]
+	c.work.sql.begin()
 	role, shard, failAt := c.segmentPlace(w.ops, snap, end)
 	if failAt == 0 && !c.open && c.status != 'T' && !w.relay.Pending() {
 		return c.failLocally(w.ops[0].err, end)
@@ -274,6 +278,9 @@ func (c *Session) runSegment(end byte) error {
 		sc, err := c.connection(role, shard, snap, attempt)
 		if err != nil {
 			return c.failLocally(pgerr.From(err), end)
+		}
+		if err := c.showPrepared(sc, w.parts); err != nil {
+			return c.relayFailed(err)
 		}
 		w.out = c.encodeSegment(w.out[:0], sc, w.ops, failAt)
 		w.out = c.endSegment(w.out, end)
@@ -284,6 +291,7 @@ func (c *Session) runSegment(end byte) error {
 		if end == 'S' && !c.open && c.tryAgain(err, &role, attempt) {
 			w.relay.Begin()
 			w.plans, c.parsing = w.plans[:0], c.parsing[:0]
+			c.work.sql.begin()
 			continue
 		}
 		if err != nil {
@@ -332,6 +340,7 @@ func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role
 	neki := c.vars.Neki()
 	for i := range ops {
 		o := &ops[i]
+		c.findRun(o)
 		if o.err == nil && o.plan != nil && o.plan.Route.Kind != plan.RouteControl {
 			to, err := plan.Destination(o.plan, neki, snap)
 			switch {

@@ -79,8 +79,7 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 	case p.Set != nil:
 		return c.setOwn(p.Set)
 	case p.Kind == sqlparse.KindDeallocate:
-		delete(c.statements, p.Prepared.Name)
-		return answer{tag: "DEALLOCATE"}, nil
+		return c.deallocate(p.Prepared)
 	case p.Explain != nil:
 		lines, err := c.explain(p.Explain, text, snap)
 		rows := make([][]string, len(lines))

@@ -29,7 +29,7 @@ type ownPortal struct {
 
 // isOwn reports whether the gateway itself answers the message, given its statement.
 func (c *Session) isOwn(o *op) bool {
-	return o.typ == 'C' && o.statement || o.plan != nil && !c.isServers(o.plan)
+	return o.typ == 'C' && o.statement || o.plan != nil && (o.plan.Kind == sqlparse.KindPrepare || !c.isServers(o.plan))
 }
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
@@ -37,14 +37,16 @@ func (c *Session) isServers(p *plan.Plan) bool {
 	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p)
 }
 
-// deallocates reports whether p is a DEALLOCATE of a statement that was prepared by the protocol: servers know it by
-// another name, and share it with other clients.
+// deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,
+// and may share them with other clients.
 func (c *Session) deallocates(p *plan.Plan) bool {
-	if p.Kind != sqlparse.KindDeallocate || p.Prepared.All {
+	if p.Kind != sqlparse.KindDeallocate {
 		return false
 	}
-	_, ok := c.statements[p.Prepared.Name]
-	return ok
+	if p.Prepared.All {
+		return c.pins&plan.PinOpaque == 0
+	}
+	return c.knows(p.Prepared.Name)
 }
 
 func (c *Session) hasOwn(ops []op) bool {
@@ -113,6 +115,10 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	}
 	w.relay.Begin()
 	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
+	c.work.sql.begin()
+	if err := c.showPrepared(sc, w.parts); err != nil {
+		return c.relayFailed(err)
+	}
 	w.out = c.encodeSegment(w.out[:0], sc, ops, failAt)
 	w.out = c.endSegment(w.out, 'H')
 	c.open = true
@@ -188,21 +194,29 @@ func (c *Session) runOwnOp(o *op) error {
 	return nil
 }
 
+// unnamedOf gives the unnamed statement that a message is about.
+func (c *Session) unnamedOf(o *op) *unnamedStatement {
+	if o.unnamed != nil {
+		return o.unnamed
+	}
+	return &c.unnamed
+}
+
 // sqlOf gives the text of the statement that a message is about.
 func (c *Session) sqlOf(o *op) []byte {
 	if o.named != nil {
-		return o.named.shared.Text()
+		return o.named.original().Text()
 	}
-	_, rest, _ := bytes.Cut(c.unnamed.parse[5:], []byte{0})
+	_, rest, _ := bytes.Cut(c.unnamedOf(o).parse[5:], []byte{0})
 	text, _, _ := bytes.Cut(rest, []byte{0})
 	return bytes.Clone(text)
 }
 
 // paramTypes gives the parameter types that the statement's Parse named.
 func (c *Session) paramTypes(o *op) []uint32 {
-	parse := c.unnamed.parse
+	parse := c.unnamedOf(o).parse
 	if o.named != nil {
-		parse = o.named.shared.Parse()
+		parse = o.named.original().Parse()
 	}
 	_, rest, _ := bytes.Cut(parse[5:], []byte{0})
 	_, types, _ := bytes.Cut(rest, []byte{0})
@@ -398,6 +412,10 @@ func (c *Session) executeOwn(body []byte) error {
 	w := c.work
 	if !p.ran {
 		p.ran = true
+		if p.plan.Kind == sqlparse.KindPrepare && p.plan.Inner.Route.Backend() {
+			p.tag = p.plan.Tag
+			return c.executePrepare(p)
+		}
 		if p.prepared != nil {
 			if err = c.setConfigs(p.plan); err == nil {
 				p.rows, p.tag, err = c.runVirtual(nil, p.prepared, p.params, p.formats)

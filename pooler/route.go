@@ -288,6 +288,9 @@ func (c *Session) letGo(sc *backend.ServerConn) {
 	if c.lease == nil {
 		c.place = place{} // an idle session must not hold an old Snapshot's memory
 	}
+	if sc.Untidy() {
+		sc.Tidy(c.lend().answers)
+	}
 	sc.Release(c.now)
 }
 
@@ -326,6 +329,9 @@ const maxAttempts = 2
 // allowRetry lets the relay hold an error back that calls for another instance.
 func (c *Session) allowRetry(role catalog.Role, attempt int) {
 	r := c.work.relay
+	if len(c.work.sql.preparing) > 0 { // what its connection has then must be noted
+		return
+	}
 	r.Retryable = attempt == 0 && c.retryable(role, attempt)
 	r.Misrouted = c.retryable(role, attempt) && c.vars.Neki().Target == settings.TargetAuto
 }

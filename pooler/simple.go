@@ -32,7 +32,7 @@ func (c *Session) query(m message) error {
 	}
 	w.parts = parts
 	if c.allServers(parts) {
-		return c.forwardQuery(m.raw, parts, snap)
+		return c.forwardQuery(text, m.raw, parts, snap)
 	}
 	return c.runParts(text, parts, snap)
 }
@@ -87,8 +87,15 @@ func (c *Session) beginStatement() {
 	c.work.plans = c.work.plans[:0]
 }
 
-// forwardQuery sends the client's Query as it is.
-func (c *Session) forwardQuery(raw []byte, parts []plan.Part, snap *catalog.Snapshot) error {
+// forwardQuery sends the client's Query raw as it is, but for names of prepared statements.
+func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalog.Snapshot) error {
+	sent, refused := c.nameParts(text, parts)
+	if refused != nil {
+		return c.refuseQuery(refused)
+	}
+	if len(c.work.sql.names) > 0 {
+		raw = backend.AppendQuery(nil, string(sent))
+	}
 	role, refused := plan.AccessAll(parts, c.vars.Neki(), c.txState())
 	if refused != nil {
 		return c.refuseQuery(refused)
@@ -103,6 +110,11 @@ func (c *Session) forwardQuery(raw []byte, parts []plan.Part, snap *catalog.Snap
 		sc, err := c.connection(role, shard, snap, attempt)
 		if err != nil {
 			return c.refuseQuery(pgerr.From(err))
+		}
+		if refused, err := c.prepareFor(sc, parts); err != nil {
+			return c.relayFailed(err)
+		} else if refused != nil {
+			return c.refuseQuery(refused)
 		}
 		w.relay.Expect('Q', backend.Forward)
 		c.allowRetry(role, attempt)
@@ -203,8 +215,11 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 
 // runGroup runs neighbouring statements of a string on a server, without passing its ReadyForQuery on.
 func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapshot) error {
-	role, refused := plan.AccessAll(parts, c.vars.Neki(), c.txState())
-	shard := ""
+	sent, refused := c.nameParts(text, parts)
+	role, shard := catalog.RoleUnknown, ""
+	if refused == nil {
+		role, refused = plan.AccessAll(parts, c.vars.Neki(), c.txState())
+	}
 	if refused == nil {
 		shard, refused = c.destination(parts, snap)
 	}
@@ -218,10 +233,16 @@ func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapsho
 	w := c.work
 	w.parts = append(w.parts[:0], parts...)
 	w.relay.Begin()
+	if refused, err := c.prepareFor(sc, parts); err != nil {
+		return c.relayFailed(err)
+	} else if refused != nil {
+		return c.failPart(refused)
+	}
 	w.relay.Expect('Q', backend.Forward)
 	w.relay.HoldReady = true
 	sc.SetUnnamed(0)
-	w.out = backend.AppendQuery(w.out[:0], string(blanked(text, parts[0].Start, parts[len(parts)-1].End)))
+	end := parts[len(parts)-1].End + len(sent) - len(text)
+	w.out = backend.AppendQuery(w.out[:0], string(blanked(sent, parts[0].Start, end)))
 	if err := w.relay.Run(sc, w.out, w.answers); err != nil {
 		return c.relayFailed(err)
 	}

@@ -43,6 +43,7 @@ func (c *Session) Failed(index int, code []byte, fatal bool) {
 	if len(c.parsing) > 0 {
 		c.unparse(index)
 	}
+	c.dropPreparing()
 	if p := c.current; p != nil && string(code) != pgerr.SyntaxError {
 		if pins := p.Pins & (plan.PinOpaque | plan.PinAdvisoryLock); pins != 0 { // a rollback does not take these back
 			c.pin(pins)
@@ -216,6 +217,8 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 		}
 	case sqlparse.KindDiscard:
 		c.followDiscard(p.Discard)
+	case sqlparse.KindPrepare:
+		c.keepPrepared()
 	case sqlparse.KindDeallocate:
 		if p.Prepared.All {
 			c.lease.ForgetAll()

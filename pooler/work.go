@@ -19,6 +19,7 @@ type work struct {
 	parts      []plan.Part
 	plans      []*plan.Plan // by expected answer of the relay
 	ops        []op
+	sql        sqlNames
 	relay      *backend.Relay
 }
 
@@ -78,6 +79,7 @@ func (p *workPool) put(w *work) {
 	clear(w.parts[:cap(w.parts)])
 	clear(w.plans[:cap(w.plans)])
 	clear(w.ops[:cap(w.ops)])
+	w.sql = sqlNames{}
 	w.start, w.end = 0, 0
 	w.out, w.reply, w.parts, w.plans, w.ops = w.out[:0], w.reply[:0], w.parts[:0], w.plans[:0], w.ops[:0]
 	w.relay.Begin()

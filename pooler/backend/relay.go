@@ -51,6 +51,8 @@ type Relay struct {
 
 	// Replacement is the frame sent in place of the error of a Replace request.
 	Replacement []byte
+	// Rewrite, if set, gives the frames sent in place of an error for the request expects[index], of which it gets the body.
+	Rewrite func(index int, body []byte) []byte
 	// Retryable lets the relay hold back an error that says this server can't serve a read, if nothing was answered yet.
 	Retryable bool
 	// Misrouted lets it hold back 25006 as well: what was taken for a read is none, and may run on the primary.
@@ -98,6 +100,7 @@ const maxHold = 64 << 10
 // Begin forgets the last segment.
 func (r *Relay) Begin() {
 	r.expects, r.head = r.expects[:0], 0
+	r.Rewrite = nil
 	r.Replacement, r.Retryable, r.Misrouted, r.HoldReady, r.Muted = nil, false, false, false, false
 	r.Rows, r.Sent, r.Retry, r.Wrote, r.Fatal, r.CopyIn, r.nth = 0, 0, false, false, false, false, 0
 	r.out, r.skip, r.drop, r.hold = r.out[:0], 0, false, r.hold[:0]

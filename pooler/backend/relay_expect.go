@@ -98,6 +98,9 @@ func (r *Relay) failed(body []byte) (forward bool) {
 	code, fatal := errorFields(body)
 	r.Fatal = r.Fatal || fatal
 	act := r.act()
+	if act == Swallow && !r.Retry {
+		act = Forward // what the gateway put in failed, so what the client asked for can't run
+	}
 	wrote := r.Misrouted && string(code) == pgerr.ReadOnlySQLTransaction
 	if r.Rows == 0 && r.Sent == 0 && act == Forward && (wrote || r.Retryable && cannotServe(code)) {
 		r.Retry, r.Wrote = true, wrote
@@ -111,8 +114,13 @@ func (r *Relay) failed(body []byte) (forward bool) {
 	if act != Swallow {
 		r.events.Failed(r.head, code, fatal)
 	}
+	forward = act == Forward
+	if forward && r.Rewrite != nil {
+		r.Append(r.Rewrite(r.head, body))
+		forward = false
+	}
 	r.skipToSync()
-	return act == Forward
+	return forward
 }
 
 // skipToSync drops the expectations that an error made void.

@@ -34,6 +34,7 @@ type ServerConn struct {
 	idle    time.Time
 	retire  time.Time // not reused after this
 	broken  bool
+	others  bool         // it has prepared statements that prepared does not know
 	cancels atomic.Int32 // cancel requests on their way
 }
 
@@ -80,19 +81,54 @@ func (sc *ServerConn) Prepared(s *Statement) bool { return sc.prepared.has(s) }
 // Prepare appends the messages that make s known to the server, and the expectations of their answers, which the
 // client does not see unless act says so.
 func (sc *ServerConn) Prepare(dst []byte, r *Relay, s *Statement, act Act) []byte {
+	dst = sc.Announce(dst, r, s)
+	if !s.sql {
+		r.Expect('P', act)
+		return append(dst, s.Parse()...)
+	}
+	r.Expect('C', Swallow)
+	r.Expect('P', Swallow)
+	r.Expect('B', Swallow)
+	r.Expect('E', act)
+	r.Expect('C', Swallow)
+	return append(dst, s.Parse()...)
+}
+
+// Announce notes that s is about to be prepared, and appends what makes room for it.
+func (sc *ServerConn) Announce(dst []byte, r *Relay, s *Statement) []byte {
 	if evicted := sc.prepared.add(s); evicted != nil {
-		dst = appendClose(dst, evicted.Name())
+		dst = appendClose(dst, 'S', evicted.Name())
 		r.Expect('C', Swallow)
 	}
-	r.Expect('P', act)
-	return append(dst, s.Parse()...)
+	return dst
 }
 
 // Forget notes that the server does not know s: its Parse failed.
 func (sc *ServerConn) Forget(s *Statement) { sc.prepared.remove(s) }
 
 // ForgetAll notes that the server has dropped all prepared statements.
-func (sc *ServerConn) ForgetAll() { sc.prepared.clear(); sc.unnamed = 0 }
+func (sc *ServerConn) ForgetAll() { sc.prepared.clear(); sc.unnamed, sc.others = 0, false }
+
+// DeallocateAll has the server drop all prepared statements.
+func (sc *ServerConn) DeallocateAll(buf []byte) error {
+	sc.ForgetAll()
+	_, err := sc.Exec("DEALLOCATE ALL", buf)
+	return err
+}
+
+// HoldsOthers notes that the server has statements under names that are not the gateway's: they must go before another
+// client gets the connection.
+func (sc *ServerConn) HoldsOthers() { sc.others = true }
+
+// Untidy reports whether it has such statements.
+func (sc *ServerConn) Untidy() bool { return sc.others && !sc.broken }
+
+// Tidy drops such statements.
+func (sc *ServerConn) Tidy(buf []byte) {
+	if sc.status != 'I' || sc.DeallocateAll(buf) != nil {
+		sc.broken = true
+	}
+}
 
 // Unnamed gives the token of what is in the server's unnamed slot, 0 when unknown.
 func (sc *ServerConn) Unnamed() uint64 { return sc.unnamed }
@@ -100,10 +136,10 @@ func (sc *ServerConn) Unnamed() uint64 { return sc.unnamed }
 // SetUnnamed notes what was put into the server's unnamed slot.
 func (sc *ServerConn) SetUnnamed(token uint64) { sc.unnamed = token }
 
-func appendClose(dst, name []byte) []byte {
+func appendClose(dst []byte, what byte, name []byte) []byte {
 	dst = append(dst, 'C')
 	dst = binary.BigEndian.AppendUint32(dst, uint32(4+1+len(name)+1))
-	dst = append(dst, 'S')
+	dst = append(dst, what)
 	return append(append(dst, name...), 0)
 }
 

@@ -9,29 +9,32 @@ import (
 )
 
 // Statement is a prepared statement as servers know it: one text with its parameter types, under one search path. All
-// clients that prepare the same share one Statement, and a server connection prepares it once for them all.
+// clients that prepare the same by the protocol share one Statement, and a server connection prepares it once for them
+// all. One made by SQL's PREPARE is its client's alone.
 type Statement struct {
 	id    uint64
-	parse []byte // the Parse message, under the shared name
-	named int    // length of the shared name
-	text  int    // length of the text
+	name  []byte
+	text  []byte
+	types []byte // the end of the Parse message: a count and the OIDs
+	parse []byte // the Parse message, under the shared name; or the messages that run the PREPARE
+	sql   bool   // made by PREPARE
 }
 
 // Name gives the statement's name on servers.
-func (s *Statement) Name() []byte { return s.parse[5 : 5+s.named] }
+func (s *Statement) Name() []byte { return s.name }
 
-// Text gives the statement's SQL.
-func (s *Statement) Text() []byte { return s.parse[5+s.named+1:][:s.text] }
+// Text gives the statement's SQL: of PREPARE, the part behind AS.
+func (s *Statement) Text() []byte { return s.text }
 
-// Parse gives the Parse message that makes the statement known to a server.
+// Types gives the parameter types that were named: a count and the OIDs, as in Parse. A PREPARE has them in its text.
+func (s *Statement) Types() []byte { return s.types }
+
+// Parse gives the messages that make the statement known to a server.
 func (s *Statement) Parse() []byte { return s.parse }
 
-// Unnamed appends a Parse message for the unnamed statement to dst.
-func (s *Statement) Unnamed(dst []byte) []byte {
-	rest := s.parse[5+s.named:]
-	dst = append(dst, 'P')
-	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(rest)))
-	return append(dst, rest...)
+// AppendParse appends the Parse message for the statement under another name.
+func (s *Statement) AppendParse(dst []byte, name string) []byte {
+	return append(dst, appendParse(nil, name, s.text, s.types)...)
 }
 
 // Statements interns prepared statements. One that no client or server holds any more is dropped by the collector.
@@ -76,16 +79,58 @@ func (r *Statements) drop(key string) {
 }
 
 func newStatement(id uint64, text, types []byte) *Statement {
-	name := "neki_" + strconv.FormatUint(id, 36)
-	s := &Statement{id: id, named: len(name), text: len(text)}
-	b := make([]byte, 0, 7+len(name)+len(text)+len(types))
-	b = append(b, 'P', 0, 0, 0, 0)
-	b = append(append(b, name...), 0)
-	b = append(append(b, text...), 0)
-	b = append(b, types...)
-	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-1))
-	s.parse = b
-	return s
+	name := serverName(id)
+	b := appendParse(make([]byte, 0, 7+len(name)+len(text)+len(types)), name, text, types)
+	at := 5 + len(name) + 1
+	return &Statement{
+		id: id, name: b[5 : 5+len(name)], text: b[at : at+len(text)], types: b[at+len(text)+1:], parse: b,
+	}
+}
+
+// NamePrefix begins the names that the gateway gives to prepared statements on servers.
+const NamePrefix = "neki_"
+
+func serverName(id uint64) string { return NamePrefix + strconv.FormatUint(id, 36) }
+
+func appendParse(dst []byte, name string, text, types []byte) []byte {
+	dst = append(dst, 'P')
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(name)+1+len(text)+1+len(types)))
+	dst = append(append(dst, name...), 0)
+	dst = append(append(dst, text...), 0)
+	return append(dst, types...)
+}
+
+// preparing is the name of the statement and the portal that run a PREPARE. One that has failed leaves them behind, so
+// the statement is closed before; the portal ends with its transaction.
+const preparing = "neki-prepare"
+
+// Made gives the Statement of a PREPARE, under a name that no other statement has. The client's name stands in the text
+// from start to end, what is prepared begins at query.
+func (r *Statements) Made(prepare []byte, start, end, query int) *Statement {
+	r.mu.Lock()
+	r.next++
+	id := r.next
+	r.mu.Unlock()
+	name := serverName(id)
+	text := AppendRenamed(nil, prepare, start, end, []byte(name))
+	b := append(appendClose(nil, 'S', []byte(preparing)), appendParse(nil, preparing, text, []byte{0, 0})...)
+	b = append(b, 'B', 0, 0, 0, byte(4+2*len(preparing)+2+6))
+	b = append(append(b, preparing...), 0)
+	b = append(append(b, preparing...), 0)
+	b = append(b, 0, 0, 0, 0, 0, 0)
+	b = append(b, 'E', 0, 0, 0, byte(4+len(preparing)+1+4))
+	b = append(append(b, preparing...), 0)
+	b = append(b, 0, 0, 0, 0)
+	b = appendClose(b, 'P', []byte(preparing))
+	return &Statement{id: id, name: []byte(name), text: text[query+len(text)-len(prepare):], types: []byte{0, 0}, parse: b, sql: true}
+}
+
+// AppendRenamed appends text with its bytes from start to end, the name of a prepared statement, replaced by name. It is
+// quoted, so that it needs no blanks around it.
+func AppendRenamed(dst, text []byte, start, end int, name []byte) []byte {
+	dst = append(dst, text[:start]...)
+	dst = append(append(append(dst, '"'), name...), '"')
+	return append(dst, text[end:]...)
 }
 
 // preparedSet is what a server connection has prepared, least recently used first out.

@@ -38,7 +38,8 @@ func (pl *Planner) make(text string, sh sqlparse.Shape, snap *catalog.Snapshot, 
 	if f, err := sqlparse.Fingerprint(text); err == nil && st.Kind != sqlparse.KindEmpty {
 		p.Fingerprint = fmt.Sprintf("%016x", f)
 	}
-	p.ByText = len(sh.Literals) > 0 && p.dependsOnLiterals(st)
+	// A shape does not tell where something stands in the text.
+	p.ByText = p.Explain != nil || p.Inner != nil || len(sh.Literals) > 0 && p.dependsOnLiterals(st)
 	p.keep(text, lifted)
 	return p, nil
 }
@@ -93,6 +94,7 @@ func (m maker) plan(st *sqlparse.Statement) (*Plan, error) {
 		Set: st.Set, SetConfigs: st.SetConfigs, Show: st.Show, Tx: st.Tx, Discard: st.Discard, Channel: st.Channel,
 		Route: Route{Kind: RouteOne, Shard: homeShard(m.snap)}, ChangesFunctions: changesFunctions(st),
 		ChangesDefaults: changesDefaults(st), shardRefused: refusedWithShard(st),
+		Runs: runsOf(st), ShowsPrepared: showsPrepared(st),
 	}
 	p.withoutTree(st)
 	handled, err := m.virtualPlan(p, st)
@@ -187,9 +189,14 @@ func pinsOf(st *sqlparse.Statement) Pins {
 	}
 	switch st.Kind {
 	case sqlparse.KindPrepare:
-		return PinPrepared // nothing else happens yet
+		return 0 // nothing happens yet
 	case sqlparse.KindDo, sqlparse.KindCall:
 		pins |= PinOpaque
+	}
+	for _, f := range st.Functions {
+		if (f.Name == "currval" || f.Name == "lastval") && (f.Schema == "" || f.Schema == systemSchema) {
+			pins |= PinSequence
+		}
 	}
 	for _, c := range st.SetConfigs {
 		if !c.Constant { // a setting nobody can name has changed

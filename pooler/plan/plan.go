@@ -59,13 +59,13 @@ const (
 	PinHoldCursor
 	PinLoad
 	PinSetSeed
-	PinPrepared // a statement made by SQL's PREPARE
+	PinSequence // currval and lastval: what they answer lives in the connection
 	PinOpaque   // the parser can't see what it leaves: unparsable text, DO, CALL
 )
 
 var pinWords = [...]string{
-	"temp object", "session advisory lock", "LISTEN", "WITH HOLD cursor", "LOAD", "setseed", "PREPARE",
-	"unknown effects",
+	"temp object", "session advisory lock", "LISTEN", "WITH HOLD cursor", "LOAD", "setseed",
+	"currval or lastval", "unknown effects",
 }
 
 // Reasons gives the causes in words, as neki.sessions shows them.
@@ -108,8 +108,12 @@ type Plan struct {
 	Call       *sqlparse.CallStmt  // of a procedure of the neki schema
 	Explain    *Explain            // of EXPLAIN; its Inner is the plan of the statement explained
 	Inner      *Plan               // of PREPARE: the plan of the statement prepared
+	Runs       string              // name of the prepared statement that it runs: EXECUTE, also explained or to fill a table
 	Statement  *sqlparse.Statement // with its tree; only for RouteVirtual
 	ParseError error               // why the text does not parse; it is sent as it is nevertheless
+
+	// ShowsPrepared: it reads pg_prepared_statements, which is to show the client's.
+	ShowsPrepared bool
 
 	// ChangesDefaults: ALTER ROLE or DATABASE ... SET, after which new sessions begin with other settings.
 	ChangesDefaults bool
@@ -120,6 +124,7 @@ type Plan struct {
 
 	refused      string // what a read-only session is told it can't execute
 	shardRefused string // what a session with __neki.shard is told it can't execute; "" = allowed
+	quietArgs    bool   // of EXECUTE: its arguments have no effect of their own
 	disproved    atomic.Bool
 	stats        atomic.Pointer[entry]
 	key          string // what is compared on a cache hit: Query, or the original text when ByText

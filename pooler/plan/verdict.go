@@ -31,7 +31,7 @@ func (m maker) judge(p *Plan, st *sqlparse.Statement) {
 	case sqlparse.KindPrepare:
 		p.neutral(RouteOne, "prepares only")
 	case sqlparse.KindExecute:
-		p.Why = "depends on the statement prepared"
+		m.judgeExecute(p, st)
 	case sqlparse.KindListen, sqlparse.KindNotify, sqlparse.KindLock, sqlparse.KindCall, sqlparse.KindDo,
 		sqlparse.KindDDL, sqlparse.KindVacuum:
 		p.write(st.Tag, "")
