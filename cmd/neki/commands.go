@@ -137,7 +137,7 @@ func runGateway(ctx context.Context, p *process) error {
 	if err != nil {
 		return pgerr.New(pgerr.ConfigFileError, "%s: tls: %w", p.path, err)
 	}
-	backend, err := clientTLS(p.cfg.Backend, p.log)
+	backend, err := backendTLS(p.cfg.Backend, p.log)
 	if err != nil {
 		return pgerr.New(pgerr.ConfigFileError, "%s: backend: %w", p.path, err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"neki/catalog/etcdstore/embedded"
 	"neki/cluster/pgproc"
+	"neki/internal/certs"
 	"neki/internal/pgerr"
 	"neki/internal/pgwire"
 )
@@ -56,6 +57,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"freeport": freePort, "ready": ready, "eventually": eventually, "servers": servers, "etcd": startEtcd,
 			"terminate": terminate, "stopetcd": stopEtcd, "cancelvia": cancelVia,
+			"certificates": certificates,
 		},
 		Condition: func(name string) (bool, error) {
 			_, err := pgproc.FindInstallation(t.Context(), "", 0)
@@ -141,6 +143,16 @@ func startEtcd(ts *testscript.TestScript, _ bool, args []string) {
 // stopEtcd ends the script's etcd: stopetcd
 func stopEtcd(ts *testscript.TestScript, _ bool, _ []string) {
 	(*ts.Value(etcdValue{}).(**embedded.Server)).Close()
+}
+
+// certificates makes an authority, ca.crt, and rpc.crt and rpc.key for this machine: certificates DIR
+func certificates(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o755))
+	authority, err := certs.OpenAuthority(dir)
+	ts.Check(err)
+	_, err = authority.Ensure(dir, certs.Request{Name: "rpc", Hosts: []string{"127.0.0.1"}, Server: true, Client: true})
+	ts.Check(err)
 }
 
 // cancelVia runs a statement on the gateway of the environment and cancels it by another one: cancelvia HOST:PORT

@@ -97,6 +97,26 @@ func clientTLS(t settings.TLS, log *slog.Logger) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, nil
 }
 
+// backendTLS is for connections to instances: their certificates must be of the authority, whatever name is in them
+// (libpq's verify-ca), for one configuration serves all instances.
+func backendTLS(t settings.TLS, log *slog.Logger) (*tls.Config, error) {
+	cfg, err := clientTLS(t, log)
+	if cfg == nil || err != nil {
+		return nil, err
+	}
+	roots := cfg.RootCAs
+	cfg.InsecureSkipVerify = true // VerifyConnection does it
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		chain := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+		for _, c := range state.PeerCertificates[1:] {
+			chain.Intermediates.AddCert(c)
+		}
+		_, err := state.PeerCertificates[0].Verify(chain)
+		return err
+	}
+	return cfg, nil
+}
+
 // clientsTLS is for the gateway's clients, who may give certificates when there is an authority to check them by; nil
 // when there is no certificate.
 func clientsTLS(t settings.TLS, log *slog.Logger) (*tls.Config, error) {
