@@ -155,9 +155,12 @@ func certificates(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
+// cancelLimit bounds the delivery of one cancel request.
+const cancelLimit = 10 * time.Second
+
 // cancelVia runs a statement on the gateway of the environment and cancels it by another one: cancelvia HOST:PORT
 func cancelVia(ts *testscript.TestScript, _ bool, args []string) {
-	ctx, stop := context.WithTimeout(context.Background(), scriptLimit)
+	ctx, stop := context.WithTimeout(context.Background(), 2*scriptLimit) // when it ends, pgx itself cancels
 	defer stop()
 	conn, err := pgx.Connect(ctx, fmt.Sprintf("host=%s port=%s user=%s password=%s dbname=%s sslmode=disable",
 		ts.Getenv("PGHOST"), ts.Getenv("PGPORT"), ts.Getenv("PGUSER"), ts.Getenv("PGPASSWORD"), ts.Getenv("PGDATABASE")))
@@ -170,7 +173,9 @@ func cancelVia(ts *testscript.TestScript, _ bool, args []string) {
 		ended <- err
 	}()
 	await(ts, "no cancel by "+args[0], func() bool { // a request that comes before the statement has no effect
-		ts.Check(pgwire.SendCancel(ctx, (&net.Dialer{}).DialContext, args[0], pid, secret, nil))
+		limited, stop := context.WithTimeout(ctx, cancelLimit)
+		defer stop()
+		ts.Check(pgwire.SendCancel(limited, (&net.Dialer{}).DialContext, args[0], pid, secret, nil))
 		select {
 		case err = <-ended:
 			return true
