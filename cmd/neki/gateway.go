@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -135,7 +137,7 @@ func (g *gateway) register(ctx, background context.Context, around *sync.WaitGro
 		ID: g.cfg.ID, Cell: g.cfg.Cell, Address: g.address(), Version: version(), StartedAt: time.Now().UTC(),
 	}
 	if g.cfg.HTTP != nil {
-		self.AdminURL = "http://" + g.cfg.HTTP.Addr().String()
+		self.AdminURL = "http://" + reachable(g.cfg.HTTP.Addr())
 	}
 	first := make(chan int, 1)
 	index := 0
@@ -277,10 +279,23 @@ func (g *gateway) probeCatalog(context.Context) error {
 func (g *gateway) address() string {
 	for _, l := range g.cfg.Listeners {
 		if l.Addr().Network() == "tcp" {
-			return l.Addr().String()
+			return reachable(l.Addr())
 		}
 	}
 	return ""
+}
+
+// reachable is an address as other machines may use it: with this one's name where it listens on all interfaces.
+func reachable(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return a.String()
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return a.String()
+	}
+	return net.JoinHostPort(name, strconv.Itoa(tcp.Port))
 }
 
 // pause waits; false when ctx has ended.

@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -73,5 +75,19 @@ func TestBackendTLS(t *testing.T) {
 	}
 	if _, err := backendTLS(settings.TLS{CA: "/none"}, log); err == nil {
 		t.Error("a file that is not there is accepted")
+	}
+}
+
+func TestReachable(t *testing.T) {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Skip(err)
+	}
+	for in, want := range map[string]string{
+		"127.0.0.1:6432": "127.0.0.1:6432", "[::1]:6432": "[::1]:6432", "0.0.0.0:6432": name + ":6432", "[::]:6432": name + ":6432",
+	} {
+		if got := reachable(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(in))); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
 	}
 }
