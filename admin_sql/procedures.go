@@ -48,7 +48,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 			run: s.setParameter,
 		},
 		{
-			Name: "reload", Comment: "Read the configuration file and the stored parameters again",
+			Name: "reload", Comment: "Read the configuration file, stored parameters, roles and functions again",
 			run: s.control(func(ctx context.Context, controls Controls, _ *call) error { return controls.Reload(ctx) }),
 		},
 		{

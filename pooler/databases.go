@@ -2,6 +2,8 @@ package pooler
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,14 +60,27 @@ func (d *databases) get(name string) *database {
 // functionsInterval is how often pg_proc is read again: functions made past this gateway are learned then.
 const functionsInterval = 30 * time.Second
 
-// invalidate has pg_proc of every database read again.
-func (d *databases) invalidate() {
+// reload reads pg_proc of every database again, and returns when that is done. A database that can't be read keeps what
+// is known of it.
+func (d *databases) reload(ctx context.Context) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, db := range d.known {
-		db.functions.Invalidate()
+	known := slices.Collect(maps.Values(d.known))
+	d.mu.Unlock()
+	for _, db := range known {
+		for range reloadTries {
+			if err := db.functions.Refresh(ctx); err != nil {
+				d.srv.log.Warn("functions of the database can't be read", "database", db.name, "error", err)
+				break
+			}
+			if db.functions.Loaded() { // else they changed while they were read
+				break
+			}
+		}
 	}
 }
+
+// reloadTries bounds how often a reload reads functions that change all the time.
+const reloadTries = 5
 
 func (d *databases) load(ctx context.Context, name string) (funcs []plan.Function, rels []plan.Relation, err error) {
 	err = d.srv.control.query(ctx, name, plan.FunctionsQuery, nil, func(rows pgx.Rows) error {

@@ -201,7 +201,7 @@ func (f facts) KillSession(_ context.Context, pid int32) (bool, error) {
 // Reload reads roles and functions anew.
 func (f facts) Reload(ctx context.Context) error {
 	f.roles.invalidate()
-	f.dbs.invalidate()
+	f.dbs.reload(ctx)
 	if f.cfg.Reload != nil {
 		return f.cfg.Reload(ctx)
 	}

@@ -28,16 +28,22 @@ func TestRunning(t *testing.T) {
 		{"EXECUTE p(nextval('s'))", "SELECT $1", catalog.RolePrimary, "", 0},
 		{"EXECUTE p", "SELECT audit()", catalog.RolePrimary, "", 0},
 		{"EXECUTE p(audit())", "DELETE FROM t", catalog.RolePrimary, "cannot execute DELETE in a read-only transaction", 0},
-		{"EXECUTE p", "SELECT pg_advisory_lock(1)", catalog.RolePrimary,
-			"cannot execute pg_advisory_lock() in a read-only transaction", PinAdvisoryLock},
+		{
+			"EXECUTE p", "SELECT pg_advisory_lock(1)", catalog.RolePrimary,
+			"cannot execute pg_advisory_lock() in a read-only transaction", PinAdvisoryLock,
+		},
 		{"EXPLAIN EXECUTE p", "DELETE FROM t", catalog.RoleReplica, "", 0},
 		{"EXPLAIN ANALYZE EXECUTE p", "SELECT * FROM t", catalog.RoleReplica, "", 0},
 		{"EXPLAIN ANALYZE EXECUTE p(audit())", "SELECT * FROM t", catalog.RolePrimary, "", 0},
-		{"EXPLAIN ANALYZE EXECUTE p", "DELETE FROM t", catalog.RolePrimary,
-			"cannot execute EXPLAIN ANALYZE DELETE in a read-only transaction", 0},
+		{
+			"EXPLAIN ANALYZE EXECUTE p", "DELETE FROM t", catalog.RolePrimary,
+			"cannot execute EXPLAIN ANALYZE DELETE in a read-only transaction", 0,
+		},
 		{"EXPLAIN ANALYZE EXECUTE p", "SELECT setseed(1)", catalog.RolePrimary, "", PinSetSeed},
-		{"CREATE TABLE x AS EXECUTE p", "SELECT setseed(1)", catalog.RolePrimary,
-			"cannot execute CREATE TABLE AS in a read-only transaction", PinSetSeed},
+		{
+			"CREATE TABLE x AS EXECUTE p", "SELECT setseed(1)", catalog.RolePrimary,
+			"cannot execute CREATE TABLE AS in a read-only transaction", PinSetSeed,
+		},
 	} {
 		p := planned(t, pl, tc.text, snap, env)
 		if p.Runs != "p" {

@@ -5,6 +5,8 @@ CREATE SEQUENCE routing_seq;
 CREATE FUNCTION routing_writes(int) RETURNS bool LANGUAGE plpgsql VOLATILE AS
   'BEGIN INSERT INTO routing VALUES ($1, ''by function''); RETURN pg_is_in_recovery(); END';
 CREATE FUNCTION routing_reads() RETURNS bool LANGUAGE sql STABLE AS 'SELECT pg_is_in_recovery()';
+-- After a change of functions those of users count as writers until they were read: a reload returns when they are.
+CALL neki.reload();
 
 -- By default everything goes to the primary.
 SELECT pg_is_in_recovery();
