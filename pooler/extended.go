@@ -279,7 +279,7 @@ func (c *Session) runSegment(end byte) error {
 		if err != nil {
 			return c.failLocally(pgerr.From(err), end)
 		}
-		if err := c.showPrepared(sc, w.parts); err != nil {
+		if err := c.makeReady(sc, w.parts); err != nil {
 			return c.relayFailed(err)
 		}
 		w.out = c.encodeSegment(w.out[:0], sc, w.ops, failAt)
@@ -366,6 +366,7 @@ func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role
 			c.note(o.plan)
 		}
 	}
+	c.stayHome(w.parts)
 	return c.segmentRole(w.parts, end), shard, failAt
 }
 

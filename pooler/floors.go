@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,4 +165,51 @@ func (c *Session) awaitReplica(req backend.Request, snap *catalog.Snapshot, chan
 		return nil
 	}
 	return c.pause(changed, min(time.Until(deadline), replayPause))
+}
+
+// heldCatchesUp waits until the replica that the session holds a connection to has replayed the session's floor, under
+// consistency session: another one can't be chosen.
+func (c *Session) heldCatchesUp() error {
+	neki, node := c.vars.Neki(), c.homed.node
+	if c.homed.role == catalog.RolePrimary || neki.Consistency != settings.SessionConsistency {
+		return nil
+	}
+	deadline := time.Now().Add(neki.Wait)
+	st := c.shardState(c.homed.shard)
+	st.touched = st.touched || st.sticky != "" && st.sticky != node.ID // another may have shown more
+	st.sticky = node.ID
+	if err := c.raiseFloor(st, deadline); err != nil {
+		return err
+	}
+	for c.srv.pools.Node(node.ID).Replayed() < st.floor {
+		changed := c.srv.cfg.Cluster.Changed()
+		q := c.srv.floors.ask(node, replayQuery)
+		if err := c.await(q, deadline); err != nil {
+			return err
+		}
+		if q.err == nil {
+			c.srv.pools.Node(node.ID).NoteReplayed(q.lsn)
+		}
+		switch left := time.Until(deadline); {
+		case q.err == nil && q.lsn >= st.floor:
+			return nil
+		case left <= 0:
+			return c.heldIsBehind(st.floor, q)
+		default:
+			if err := c.pause(changed, min(left, replayPause)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Session) heldIsBehind(floor catalog.LSN, q *question) *pgerr.Error {
+	detail := "It has replayed up to " + q.lsn.String() + ", the session needs " + floor.String() + "."
+	if q.err != nil {
+		detail = q.err.Error() + "."
+	}
+	return pgerr.New(pgerr.NoEligibleReplica, "replica %s is behind what this session has written or read", c.homed.node.ID).
+		WithDetail("%s The session holds its connection to it: %s.", detail, strings.Join(c.pins.Reasons(), ", ")).
+		WithHint("Raise __neki.replica_wait, or end what holds the connection: DISCARD ALL does.")
 }

@@ -116,7 +116,7 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	w.relay.Begin()
 	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
 	c.work.sql.begin()
-	if err := c.showPrepared(sc, w.parts); err != nil {
+	if err := c.makeReady(sc, w.parts); err != nil {
 		return c.relayFailed(err)
 	}
 	w.out = c.encodeSegment(w.out[:0], sc, ops, failAt)

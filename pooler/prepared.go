@@ -281,7 +281,7 @@ func (c *Session) encodeNeeded(out []byte, sc *backend.ServerConn, s *preparedSt
 
 // prepareFor has sc know what the parts of a string need, and makes errors come back in the client's words.
 func (c *Session) prepareFor(sc *backend.ServerConn, parts []plan.Part) (refused *pgerr.Error, err error) {
-	if err := c.showPrepared(sc, parts); err != nil {
+	if err := c.makeReady(sc, parts); err != nil {
 		return nil, err
 	}
 	if refused, err = c.ensure(sc); err == nil && refused == nil && len(c.work.sql.names) > 0 {

@@ -315,9 +315,10 @@ func TestPreparedIsBounded(t *testing.T) {
 	if got := one(t, count, "SELECT count(*) FROM pg_prepared_statements"); got != "0" {
 		t.Errorf("another client sees %s statements", got)
 	}
-	if got := g.server.pools.Stats(); len(got) != 1 || got[0].Idle != 1 {
-		t.Errorf("connections: %+v", got)
-	}
+	eventually(t, "the connection is in its pool", func() bool {
+		got := g.server.pools.Stats()
+		return len(got) == 1 && got[0].Idle == 1
+	})
 }
 
 // TestPreparedFollowsTheTarget: what a statement does decides where it runs.

@@ -3,10 +3,20 @@ package pooler
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"neki/pooler/backend"
 	"neki/pooler/plan"
+	"neki/sqlparse"
 )
+
+// makeReady gives sc the state that parts are to see.
+func (c *Session) makeReady(sc *backend.ServerConn, parts []plan.Part) error {
+	if err := c.startAlone(sc, parts); err != nil {
+		return err
+	}
+	return c.showPrepared(sc, parts)
+}
 
 // showPrepared has sc hold the client's prepared statements under their own names, and no others, when one of parts
 // reads pg_prepared_statements. They are taken away when the connection is given up.
@@ -14,12 +24,8 @@ func (c *Session) showPrepared(sc *backend.ServerConn, parts []plan.Part) error 
 	if c.open || c.status == 'E' || !slices.ContainsFunc(parts, func(p plan.Part) bool { return p.Plan.ShowsPrepared }) {
 		return nil
 	}
-	w := c.work
-	if err := sc.DeallocateAll(w.answers); err != nil {
+	if err := c.hideNames(sc); err != nil {
 		return err
-	}
-	if len(c.statements) == 0 {
-		return nil
 	}
 	sc.HoldsOthers()
 	failed := c.failed
@@ -54,4 +60,40 @@ func (c *Session) prepareAs(sc *backend.ServerConn, s *preparedStatement) error 
 	c.status = w.relay.Status
 	sc.SetStatus(c.status)
 	return nil
+}
+
+// hideNames has sc drop the prepared statements that the gateway gave names, and those that showPrepared has left. What
+// the client made unseen stays.
+func (c *Session) hideNames(sc *backend.ServerConn) error {
+	if c.pins&plan.PinOpaque == 0 {
+		return sc.DeallocateAll(c.work.answers)
+	}
+	rows, err := sc.Exec(`SELECT name FROM pg_catalog.pg_prepared_statements`, c.work.answers)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if !strings.HasPrefix(row[0], backend.NamePrefix) && row[0] != backend.Preparing && c.statements[row[0]] == nil {
+			continue
+		}
+		if _, err := sc.Exec("DEALLOCATE "+sqlparse.QuoteIdent(row[0]), c.work.answers); err != nil {
+			return err
+		}
+	}
+	sc.ForgetAll()
+	return nil
+}
+
+// startAlone has sc forget other clients' sequences before the session asks for the current value of one. What a
+// session asks for it must have drawn on this very connection; from then on it keeps the connection.
+func (c *Session) startAlone(sc *backend.ServerConn, parts []plan.Part) error {
+	if !c.usedByOthers || c.open || c.status != 'I' || sc == c.home {
+		return nil
+	}
+	if !slices.ContainsFunc(parts, func(p plan.Part) bool { return p.Plan.Pins&plan.PinSequence != 0 }) {
+		return nil
+	}
+	c.usedByOthers = false
+	_, err := sc.Exec("DISCARD SEQUENCES", c.work.answers)
+	return err
 }

@@ -95,6 +95,9 @@ func (c *Session) acquire(role catalog.Role, shard string, snap *catalog.Snapsho
 		shard = homeShard(snap)
 	}
 	if c.home != nil && c.homed.role == role && c.homed.shard == shard {
+		if err := c.heldCatchesUp(); err != nil {
+			return err
+		}
 		c.lease, c.place = c.home, c.homed
 		return nil
 	}
@@ -102,6 +105,20 @@ func (c *Session) acquire(role catalog.Role, shard string, snap *catalog.Snapsho
 		return c.acquirePrimary(shard)
 	}
 	return c.acquireReplica(role, shard, attempt)
+}
+
+// stayHome has statements about the state of the connection (FETCH, CLOSE, UNLISTEN, DISCARD) run on the one that the
+// session holds, whatever the target: the state is there.
+func (c *Session) stayHome(parts []plan.Part) {
+	if c.home == nil || c.lease != nil || len(parts) == 0 {
+		return
+	}
+	for i := range parts {
+		if p := parts[i].Plan; p.Route.Kind != plan.RouteControl || p.Kind.IsTransaction() {
+			return
+		}
+	}
+	c.lease, c.place = c.home, c.homed
 }
 
 // homeShard gives the shard of statements that name no relation.
@@ -263,6 +280,7 @@ func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
 func (c *Session) took(sc *backend.ServerConn, p place) {
 	sc.Stats().Outstanding.Add(1)
 	c.lease, c.place = sc, p
+	c.usedByOthers = sc.UsedBy(uint64(c.slot)<<32 | c.generation&(1<<32-1))
 	c.leasedShard.Store(&p.node.Shard)
 }
 
@@ -456,6 +474,10 @@ func (c *Session) clean(sc *backend.ServerConn, dirty bool) {
 	if c.tx.open() {
 		sc.SetVars(c.tx.base)
 	}
-	_ = sc.Clean(dirty, c.srv.interner.Empty(), c.work.answers) // marks it broken when it fails
+	if dirty && c.pins&plan.PinLoad != 0 { // nothing takes a library away
+		sc.Broken()
+	} else {
+		_ = sc.Clean(dirty, c.srv.interner.Empty(), c.work.answers) // marks it broken when it fails
+	}
 	c.letGo(sc)
 }

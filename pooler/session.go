@@ -64,6 +64,8 @@ type Session struct {
 	place place // of the lease
 	homed place // of home
 
+	usedByOthers bool // the lease was another session's since this one had it
+
 	statements map[string]*preparedStatement
 	portals    map[string]*plan.Plan
 	portal     *plan.Plan // of the unnamed portal

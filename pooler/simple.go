@@ -106,6 +106,7 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 	}
 	w := c.work
 	c.note(parts[0].Plan)
+	c.stayHome(parts)
 	for attempt := 0; ; attempt++ {
 		sc, err := c.connection(role, shard, snap, attempt)
 		if err != nil {
@@ -226,6 +227,7 @@ func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapsho
 	if refused != nil {
 		return c.failPart(refused)
 	}
+	c.stayHome(parts)
 	sc, err := c.connection(role, shard, snap, 0)
 	if err != nil {
 		return c.failPart(pgerr.From(err))

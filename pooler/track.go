@@ -44,10 +44,11 @@ func (c *Session) Failed(index int, code []byte, fatal bool) {
 		c.unparse(index)
 	}
 	c.dropPreparing()
-	if p := c.current; p != nil && string(code) != pgerr.SyntaxError {
-		if pins := p.Pins & (plan.PinOpaque | plan.PinAdvisoryLock); pins != 0 { // a rollback does not take these back
-			c.pin(pins)
-		}
+	for i := range c.work.parts {
+		c.pinFailed(c.work.parts[i].Plan, code)
+	}
+	if c.current != nil {
+		c.pinFailed(c.current, code)
 	}
 }
 
@@ -241,6 +242,17 @@ func (c *Session) pin(pins plan.Pins) {
 	}
 }
 
+// pinFailed pins for what p may have done before it, or the string that it is part of, failed: a rollback does not take
+// these back. A text that the server can't parse either has done nothing.
+func (c *Session) pinFailed(p *plan.Plan, code []byte) {
+	if p.ParseError != nil && string(code) == pgerr.SyntaxError {
+		return
+	}
+	if pins := p.Pins & (plan.PinOpaque | plan.PinAdvisoryLock | plan.PinSetSeed | plan.PinLoad); pins != 0 {
+		c.pin(pins)
+	}
+}
+
 // followSet remembers a SET or RESET.
 func (c *Session) followSet(s *sqlparse.SetStmt) {
 	switch {
@@ -340,7 +352,7 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 	switch d.Target {
 	case sqlparse.DiscardAll:
 		c.vars = c.defaults
-		c.pins = 0
+		c.pins &= plan.PinLoad | plan.PinSetSeed // those it leaves
 		clear(c.statements)
 		c.unnamed.token, c.unnamed.plan = 0, nil
 		c.endPortals()
@@ -349,7 +361,9 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 			c.lease.ForgetAll()
 		}
 	case sqlparse.DiscardTemp:
-		c.pins &^= plan.PinTempObject
+		if c.home == nil || c.home == c.lease {
+			c.pins &^= plan.PinTempObject
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +36,7 @@ type ServerConn struct {
 	idle    time.Time
 	retire  time.Time // not reused after this
 	broken  bool
+	user    uint64       // the session that had it last
 	others  bool         // it has prepared statements that prepared does not know
 	cancels atomic.Int32 // cancel requests on their way
 }
@@ -250,9 +253,17 @@ func (sc *ServerConn) Apply(want *settings.Vars, buf []byte) error {
 	return nil
 }
 
-// cleanSQL takes away whatever a session can leave behind but shared prepared statements (DISCARD ALL would drop those).
-const cleanSQL = `SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; ` +
+// cleanSQL takes away whatever a session can leave behind, as DISCARD ALL does, except that plans are kept. Prepared
+// statements go too: code that ran unseen may have made some.
+const cleanSQL = `SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; DEALLOCATE ALL; CLOSE ALL; UNLISTEN *; ` +
 	`SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES`
+
+// UsedBy notes the session that has the connection now and reports whether another had it before.
+func (sc *ServerConn) UsedBy(user uint64) (others bool) {
+	others = sc.user != 0 && sc.user != user
+	sc.user = user
+	return others
+}
 
 // Clean ends any transaction and, when dirty, takes away all session state, so that the connection can be reused.
 func (sc *ServerConn) Clean(dirty bool, defaults *settings.Vars, buf []byte) error {
@@ -265,10 +276,12 @@ func (sc *ServerConn) Clean(dirty bool, defaults *settings.Vars, buf []byte) err
 	if !dirty {
 		return nil
 	}
-	if _, err := sc.Exec(cleanSQL, buf); err != nil {
+	seed := strconv.FormatFloat(rand.Float64(), 'f', -1, 64) // the next random numbers must not be known
+	if _, err := sc.Exec(cleanSQL+`; SELECT pg_catalog.setseed(`+seed+`)`, buf); err != nil {
 		sc.broken = true
 		return err
 	}
+	sc.ForgetAll()
 	sc.vars = defaults
 	return nil
 }

@@ -100,9 +100,9 @@ func appendParse(dst []byte, name string, text, types []byte) []byte {
 	return append(dst, types...)
 }
 
-// preparing is the name of the statement and the portal that run a PREPARE. One that has failed leaves them behind, so
+// Preparing is the name of the statement and the portal that run a PREPARE. One that has failed leaves them behind, so
 // the statement is closed before; the portal ends with its transaction.
-const preparing = "neki-prepare"
+const Preparing = "neki-prepare"
 
 // Made gives the Statement of a PREPARE, under a name that no other statement has. The client's name stands in the text
 // from start to end, what is prepared begins at query.
@@ -113,15 +113,15 @@ func (r *Statements) Made(prepare []byte, start, end, query int) *Statement {
 	r.mu.Unlock()
 	name := serverName(id)
 	text := AppendRenamed(nil, prepare, start, end, []byte(name))
-	b := append(appendClose(nil, 'S', []byte(preparing)), appendParse(nil, preparing, text, []byte{0, 0})...)
-	b = append(b, 'B', 0, 0, 0, byte(4+2*len(preparing)+2+6))
-	b = append(append(b, preparing...), 0)
-	b = append(append(b, preparing...), 0)
+	b := append(appendClose(nil, 'S', []byte(Preparing)), appendParse(nil, Preparing, text, []byte{0, 0})...)
+	b = append(b, 'B', 0, 0, 0, byte(4+2*len(Preparing)+2+6))
+	b = append(append(b, Preparing...), 0)
+	b = append(append(b, Preparing...), 0)
 	b = append(b, 0, 0, 0, 0, 0, 0)
-	b = append(b, 'E', 0, 0, 0, byte(4+len(preparing)+1+4))
-	b = append(append(b, preparing...), 0)
+	b = append(b, 'E', 0, 0, 0, byte(4+len(Preparing)+1+4))
+	b = append(append(b, Preparing...), 0)
 	b = append(b, 0, 0, 0, 0)
-	b = appendClose(b, 'P', []byte(preparing))
+	b = appendClose(b, 'P', []byte(Preparing))
 	return &Statement{id: id, name: []byte(name), text: text[query+len(text)-len(prepare):], types: []byte{0, 0}, parse: b, sql: true}
 }
 
