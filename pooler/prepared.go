@@ -239,7 +239,7 @@ func (c *Session) ensure(sc *backend.ServerConn) (refused *pgerr.Error, err erro
 		refused, err = c.runUnseen(sc)
 	}
 	w.relay.Begin()
-	w.plans = w.plans[:0]
+	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
 	return refused, err
 }
 

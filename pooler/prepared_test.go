@@ -1,9 +1,13 @@
 package pooler
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -188,6 +192,11 @@ var preparedSequences = []struct {
 		{q("deallocate s"), 1},
 		{cat(bindTo("", "s", "1"), syncMsg), 1},
 	}},
+	{"an error forgets no statement", []step{
+		{cat(parse("s", "select 1"), syncMsg), 1}, {q("select 1/0"), 1}, {cat(bindTo("", "s"), execute("", 0), syncMsg), 1},
+		{cat(parse("r", "select 2"), bindTo("", "r"), execute("", 0), syncMsg), 1}, {q("selct"), 1}, {cat(bindTo("", "r"), execute("", 0), syncMsg), 1},
+		{cat(parse("u", "select 3"), flushMsg), 0}, {q("select 1/0"), 1}, {cat(bindTo("", "u"), execute("", 0), syncMsg), 1},
+	}},
 	{"the server's names are nobody's", []step{
 		{q("prepare p as select 'mine'"), 1},
 		{q("execute neki_1"), 1},
@@ -361,5 +370,104 @@ func TestPreparedFollowsTheTarget(t *testing.T) {
 	simple(t, conn, "SET __neki.target = 'primary'")
 	if got := one(t, conn, "EXECUTE w(4)"); got != "f" {
 		t.Errorf("a write ran on a standby: %s", got)
+	}
+}
+
+// TestPreparedUnderLoad has clients use the same names for statements of their own, over fewer connections.
+func TestPreparedUnderLoad(t *testing.T) {
+	g := startGateway(t, gatewayOptions{parameters: poolOf(2)})
+	simple(t, g.connect(""), "CREATE TABLE t (k int)")
+	var wg sync.WaitGroup
+	for client := range 6 {
+		conn := g.connect("")
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(client), 7))
+			made := map[string]string{}
+			for round := range 400 {
+				name := fmt.Sprintf("p%d", random.IntN(5))
+				if err := preparedRound(conn, random, made, name, fmt.Sprintf("%d-%d", client, round)); err != nil {
+					t.Errorf("client %d, round %d: %v", client, round, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// preparedRound does one thing with the statement of a name and compares with what made says it gives.
+func preparedRound(conn *pgx.Conn, random *rand.Rand, made map[string]string, name, value string) error {
+	want, exists := made[name]
+	expect := func(code string, err error) error {
+		if pgerr.Code(err) != code {
+			return fmt.Errorf("%s: %v, want %q", name, err, code)
+		}
+		return nil
+	}
+	missing := map[bool]string{false: pgerr.InvalidSQLStatementName}[exists]
+	switch random.IntN(8) {
+	case 0:
+		_, err := trySimple(conn, "PREPARE "+name+" AS SELECT '"+value+"'")
+		if exists {
+			return expect(pgerr.DuplicatePreparedStatement, err)
+		}
+		made[name] = value
+		return expect("", err)
+	case 1:
+		_, err := conn.Exec(context.Background(), "PREPARE "+name+" AS SELECT '"+value+"'", pgx.QueryExecModeExec)
+		if exists {
+			return expect(pgerr.DuplicatePreparedStatement, err)
+		}
+		made[name] = value
+		return expect("", err)
+	case 2:
+		delete(made, name)
+		_, err := trySimple(conn, "DEALLOCATE "+name)
+		return expect(missing, err)
+	case 3:
+		_, err := trySimple(conn, "INSERT INTO t VALUES (1); SELECT 1/0; EXECUTE "+name)
+		return expect(pgerr.DivisionByZero, err)
+	case 4:
+		var got string
+		err := conn.QueryRow(context.Background(), "EXECUTE "+name, pgx.QueryExecModeExec).Scan(&got)
+		if exists && err == nil && got != want {
+			return fmt.Errorf("%s gave %q, want %q", name, got, want)
+		}
+		return expect(missing, err)
+	case 5:
+		rows, err := trySimple(conn, "BEGIN; INSERT INTO t VALUES (1); EXECUTE "+name)
+		_, rollback := trySimple(conn, "ROLLBACK")
+		if err == nil && rows[0][0] != want {
+			return fmt.Errorf("%s gave %v, want %q", name, rows, want)
+		}
+		return cmp.Or(expect(missing, err), rollback)
+	}
+	rows, err := trySimple(conn, "EXECUTE "+name)
+	if err == nil && rows[0][0] != want {
+		return fmt.Errorf("%s gave %v, want %q", name, rows, want)
+	}
+	return expect(missing, err)
+}
+
+// TestPreparedSurvivesSkippedEviction has room made for statements in segments that fail before the server gets there.
+func TestPreparedSurvivesSkippedEviction(t *testing.T) {
+	g := startGateway(t, gatewayOptions{parameters: poolOf(1)})
+	const n = 250 // more than a connection keeps
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, "PREPARE p%d AS SELECT %d; ", i, i)
+	}
+	steps := []step{{q(all.String()), 1}}
+	for i := range n {
+		steps = append(steps, step{cat(parse("", "select 1/0"), bindTo("", ""), execute("", 0),
+			parse("", fmt.Sprintf("execute p%d", i)), bindTo("", ""), execute("", 0), bindTo("", fmt.Sprintf("p%d", (i+7)%n)), syncMsg), 1})
+	}
+	for i := range n {
+		steps = append(steps, step{q(fmt.Sprintf("execute p%d", i)), 1}, step{cat(bindTo("", fmt.Sprintf("p%d", (i*3)%n)), execute("", 0), syncMsg), 1})
+	}
+	for i, got := range converse(t, g.config(""), steps)[n+1:] {
+		if !strings.Contains(got, "D{") {
+			t.Fatalf("statement %d: %s", i/2, got)
+		}
 	}
 }

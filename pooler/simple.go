@@ -84,7 +84,7 @@ func (c *Session) beginStatement() {
 	c.failed = false
 	c.tx.begin(c)
 	c.work.relay.Begin()
-	c.work.plans = c.work.plans[:0]
+	c.work.plans, c.parsing = c.work.plans[:0], c.parsing[:0]
 }
 
 // forwardQuery sends the client's Query raw as it is, but for names of prepared statements.

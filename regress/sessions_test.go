@@ -52,7 +52,9 @@ func TestHeldReplicaWaitsForOwnWrites(t *testing.T) {
 		})
 	}
 	conn := c.mustConnect(t, "__neki.target=replica", "__neki.replica_consistency=session", "__neki.replica_wait=10s")
-	mustExec(t, conn, "PREPARE holds AS SELECT 1")
+	for _, sql := range []string{"BEGIN", "DECLARE holds CURSOR WITH HOLD FOR SELECT 1", "COMMIT"} {
+		mustExec(t, conn, sql)
+	}
 	mustExec(t, conn, "SET __neki.target = 'auto'")
 	for id := range 10 {
 		mustExec(t, conn, "INSERT INTO regress_held VALUES ($1)", id)

@@ -37,6 +37,7 @@ type ServerConn struct {
 	retire  time.Time // not reused after this
 	broken  bool
 	user    uint64       // the session that had it last
+	evicts  bool         // a prepared statement had to make room
 	others  bool         // it has prepared statements that prepared does not know
 	cancels atomic.Int32 // cancel requests on their way
 }
@@ -99,8 +100,14 @@ func (sc *ServerConn) Prepare(dst []byte, r *Relay, s *Statement, act Act) []byt
 
 // Announce notes that s is about to be prepared, and appends what makes room for it.
 func (sc *ServerConn) Announce(dst []byte, r *Relay, s *Statement) []byte {
-	if evicted := sc.prepared.add(s); evicted != nil {
+	evicted := sc.prepared.add(s)
+	if evicted != nil {
+		sc.evicts = true
 		dst = appendClose(dst, 'S', evicted.Name())
+		r.Expect('C', Swallow)
+	}
+	if sc.evicts { // s may have been evicted in a segment that failed before its Close
+		dst = appendClose(dst, 'S', s.Name())
 		r.Expect('C', Swallow)
 	}
 	return dst
