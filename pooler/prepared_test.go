@@ -193,9 +193,15 @@ var preparedSequences = []struct {
 		{cat(bindTo("", "s", "1"), syncMsg), 1},
 	}},
 	{"an error forgets no statement", []step{
-		{cat(parse("s", "select 1"), syncMsg), 1}, {q("select 1/0"), 1}, {cat(bindTo("", "s"), execute("", 0), syncMsg), 1},
-		{cat(parse("r", "select 2"), bindTo("", "r"), execute("", 0), syncMsg), 1}, {q("selct"), 1}, {cat(bindTo("", "r"), execute("", 0), syncMsg), 1},
-		{cat(parse("u", "select 3"), flushMsg), 0}, {q("select 1/0"), 1}, {cat(bindTo("", "u"), execute("", 0), syncMsg), 1},
+		{cat(parse("s", "select 1"), syncMsg), 1},
+		{q("select 1/0"), 1},
+		{cat(bindTo("", "s"), execute("", 0), syncMsg), 1},
+		{cat(parse("r", "select 2"), bindTo("", "r"), execute("", 0), syncMsg), 1},
+		{q("selct"), 1},
+		{cat(bindTo("", "r"), execute("", 0), syncMsg), 1},
+		{cat(parse("u", "select 3"), flushMsg), 0},
+		{q("select 1/0"), 1},
+		{cat(bindTo("", "u"), execute("", 0), syncMsg), 1},
 	}},
 	{"the server's names are nobody's", []step{
 		{q("prepare p as select 'mine'"), 1},
