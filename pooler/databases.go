@@ -16,6 +16,30 @@ import (
 type database struct {
 	name      string
 	functions *plan.Functions
+
+	mu   sync.Mutex
+	envs map[envKey]*plan.Env // shared by sessions that are alike
+}
+
+type envKey struct{ user, path string }
+
+// maxEnvs bounds the environments kept for sessions to come.
+const maxEnvs = 1000
+
+// env gives what plans depend on for a role with a search_path.
+func (d *database) env(user, path string) *plan.Env {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := envKey{user, path}
+	if e := d.envs[key]; e != nil {
+		return e
+	}
+	if d.envs == nil || len(d.envs) >= maxEnvs {
+		d.envs = make(map[envKey]*plan.Env)
+	}
+	e := plan.NewEnv(d.name, user, path, d.functions)
+	d.envs[key] = e
+	return e
 }
 
 // databases keeps what planning must know of each database fresh, by a goroutine for each, which close ends. It is safe

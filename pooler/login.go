@@ -82,6 +82,7 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 	}
 	s.pools.Authenticated(st.User, keys)
 	c.db = s.dbs.get(st.Database)
+	c.planEnv() // here, on a stack that is given back
 	c.begun, c.now = c.connected, c.connected
 	c.setState(stateIdle, c.connected)
 	if err := c.firstGreeting(); err != nil {

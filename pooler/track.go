@@ -394,7 +394,7 @@ func (c *Session) planEnv() *plan.Env {
 		user = auth
 	}
 	if c.env == nil || c.envPath != path || c.envUser != user {
-		c.env = plan.NewEnv(c.db.name, user, path, c.db.functions)
+		c.env = c.db.env(user, path)
 		c.envPath, c.envUser = path, user
 	}
 	c.envVars = c.vars

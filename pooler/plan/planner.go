@@ -80,7 +80,7 @@ func (pl *Planner) Plan(text []byte, snap *catalog.Snapshot, env *Env) (*Plan, e
 	if err == nil && shape.Statements > 1 {
 		return nil, pgerr.New(pgerr.SyntaxError, "cannot insert multiple commands into a prepared statement")
 	}
-	return pl.one(shape, err, text, snap, env)
+	return pl.one(&shape, err, text, snap, env)
 }
 
 // Fresh reports whether p is what Plan would give again: nothing that it depends on has changed.
@@ -93,15 +93,24 @@ func (p *Plan) Fresh(snap *catalog.Snapshot, env *Env) bool {
 // run before the server has seen it all.
 func (pl *Planner) PlanAll(dst []Part, text []byte, snap *catalog.Snapshot, env *Env) ([]Part, error) {
 	shaper := pl.shapers.Get().(*sqlparse.Shaper)
-	defer pl.shapers.Put(shaper)
 	shape, err := shaper.ShapeBytes(text)
-	if err != nil || shape.Statements <= 1 {
-		p, err := pl.one(shape, err, text, snap, env)
-		if err != nil {
-			return dst, err
-		}
-		return append(dst, Part{Plan: p, End: len(text)}), nil
+	if err == nil && shape.Statements > 1 {
+		dst, err = pl.several(dst, shaper, text, snap, env)
+		pl.shapers.Put(shaper)
+		return dst, err
 	}
+	p, err := pl.one(&shape, err, text, snap, env)
+	pl.shapers.Put(shaper)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, Part{Plan: p, End: len(text)}), nil
+}
+
+// several plans a string of statements. It is apart from PlanAll so that the usual case needs little stack.
+//
+//go:noinline
+func (pl *Planner) several(dst []Part, shaper *sqlparse.Shaper, text []byte, snap *catalog.Snapshot, env *Env) ([]Part, error) {
 	spans, err := sqlparse.Split(nil, string(text))
 	if err != nil {
 		return append(dst, Part{Plan: unparsable(string(text), snap, err), End: len(text)}), nil
@@ -109,7 +118,7 @@ func (pl *Planner) PlanAll(dst []Part, text []byte, snap *catalog.Snapshot, env 
 	for _, s := range spans {
 		piece := text[s.Start:s.End]
 		shape, err := shaper.ShapeBytes(piece)
-		p, err := pl.one(shape, err, piece, snap, env)
+		p, err := pl.one(&shape, err, piece, snap, env)
 		if err != nil {
 			return dst, err
 		}
@@ -139,7 +148,7 @@ func (pl *Planner) makeApart(text string, sh sqlparse.Shape, snap *catalog.Snaps
 const textKey = 0x9e3779b97f4a7c15
 
 // one finds or makes the plan of a single statement.
-func (pl *Planner) one(sh sqlparse.Shape, shapeErr error, text []byte, snap *catalog.Snapshot, env *Env) (*Plan, error) {
+func (pl *Planner) one(sh *sqlparse.Shape, shapeErr error, text []byte, snap *catalog.Snapshot, env *Env) (*Plan, error) {
 	v := version{catalog: snap.PlanVersion, functions: env.functionsVersion()}
 	if shapeErr != nil { // never cached: it is rare, and the text may be huge
 		p := unparsable(string(text), snap, shapeErr)
@@ -159,7 +168,7 @@ func (pl *Planner) one(sh sqlparse.Shape, shapeErr error, text []byte, snap *cat
 		return p, nil
 	}
 	add(&pl.cache.misses)
-	p, err := pl.makeApart(string(text), sh, snap, env)
+	p, err := pl.makeApart(string(text), *sh, snap, env)
 	if err != nil {
 		return nil, err
 	}
