@@ -192,7 +192,7 @@ func (r *Relay) onChunk(chunk []byte) (done bool, err error) {
 		}
 	}
 	for r.at < len(chunk) {
-		if chunk[r.at] == 'D' && r.skip == 0 {
+		if isData(chunk[r.at]) && r.skip == 0 {
 			r.rows()
 			if r.at == len(chunk) {
 				break
@@ -211,20 +211,25 @@ func (r *Relay) onChunk(chunk []byte) (done bool, err error) {
 	return !r.Pending() && r.skip == 0 || r.CopyIn, nil
 }
 
-// rows passes the whole DataRow messages at chunk[at:]: large results are nothing else.
+// isData reports whether a message of the type is a row, of a query or of a COPY.
+func isData(typ byte) bool { return typ|0x20 == 'd' }
+
+// rows passes the whole messages with rows at chunk[at:]: large results are nothing else.
 func (r *Relay) rows() {
 	if !r.Pending() || r.act() != Forward {
 		return
 	}
 	chunk, at := r.chunk, r.at
 	var n uint64
-	for len(chunk)-at >= 5 && chunk[at] == 'D' {
+	for len(chunk)-at >= 5 && isData(chunk[at]) {
 		size := binary.BigEndian.Uint32(chunk[at+1:])
 		if size < 4 || uint64(size) >= uint64(len(chunk)-at) { // broken, or not here to its end: scan sees to it
 			break
 		}
+		if chunk[at] == 'D' {
+			n++
+		}
 		at += int(size) + 1
-		n++
 	}
 	r.at = at
 	r.Rows += n
