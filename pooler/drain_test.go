@@ -65,3 +65,50 @@ func TestKillSession(t *testing.T) {
 		t.Error("a pid of nobody is found")
 	}
 }
+
+// TestClientsThatLeaveInMidMessage close right behind the beginning of a message: no session stays.
+func TestClientsThatLeaveInMidMessage(t *testing.T) {
+	g := startGateway(t, gatewayOptions{})
+	for i := range 60 {
+		h, err := g.connect("").PgConn().Hijack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := [][]byte{{'Q', 0, 0, 1, 0, 's', 'e', 'l'}, {'P', 0, 0}, q("SELECT 1")[:12]}[i%3]
+		if _, err := h.Conn.Write(part); err != nil {
+			t.Fatal(err)
+		}
+		_ = h.Conn.Close()
+	}
+	eventually(t, "all sessions have ended", func() bool { return g.server.sessions.len() == 0 })
+}
+
+// TestServerGoneWhileIdle kills the server under connections that were used a moment ago: a session gets an error or a
+// new connection, and does not wait for ever.
+func TestServerGoneWhileIdle(t *testing.T) {
+	g := startGateway(t, gatewayOptions{})
+	conn := g.connect("")
+	simple(t, conn, "SELECT 1")
+	g.group.Primary.Kill()
+	if _, err := trySimple(conn, "SELECT 1"); err == nil {
+		t.Error("a statement ran on a server that is gone")
+	}
+	g.group.Primary.Restart()
+	eventually(t, "new sessions are served", func() bool {
+		c, err := pgx.ConnectConfig(t.Context(), g.config(""))
+		if err != nil {
+			return false
+		}
+		defer func() { _ = c.Close(t.Context()) }()
+		_, err = trySimple(c, "SELECT 1")
+		return err == nil
+	})
+	eventually(t, "no connection counts as in use", func() bool {
+		for _, p := range g.server.pools.Stats() {
+			if p.Active > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}

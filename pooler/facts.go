@@ -56,7 +56,7 @@ func (c *Session) row() admin.SessionRow {
 	}
 	c.mu.Lock()
 	public := c.public
-	if c.interrupt != nil {
+	if c.interrupt != nil && c.queued.Load() {
 		r.WaitReason = "waits for a server connection"
 	}
 	c.mu.Unlock()

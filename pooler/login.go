@@ -253,6 +253,12 @@ func fatalOf(err error) *pgerr.Error { return pgerr.From(err).WithSeverity(pgerr
 // that operators get in.
 func (c *Session) firstGreeting() error {
 	snap := c.srv.cfg.Cluster.Snapshot()
+	if c.primaryPaused(snap) { // whoever paused must be able to come back and resume
+		if c.shown = c.srv.anyGreeting(snap, c.user, c.db.name); c.shown != nil {
+			c.shown = c.withAppName(c.shown)
+			return nil
+		}
+	}
 	plain := c.plainStartup()
 	if plain {
 		if c.shown = c.knownGreeting(snap); c.shown != nil {
@@ -281,6 +287,12 @@ func (c *Session) firstGreeting() error {
 	c.endActive()
 	c.release()
 	return nil
+}
+
+// primaryPaused reports whether clients of the primary are held.
+func (c *Session) primaryPaused(snap *catalog.Snapshot) bool {
+	node := snap.PrimaryOf(homeShard(snap))
+	return node != nil && c.srv.pools.Pool(node, c.user, c.db.name).Paused()
 }
 
 // greetingConnection leases a connection of the kind that the session will use.

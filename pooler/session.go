@@ -96,12 +96,17 @@ type Session struct {
 	since       atomic.Int64  // Unix nanoseconds of the last change of state
 	lastPlan    atomic.Pointer[plan.Plan]
 	leasedShard atomic.Pointer[string]
-	leaving     atomic.Bool // drain: end when outside a transaction
-	feeding     atomic.Bool // waits for more COPY data of the client
+	leaving     atomic.Bool   // drain: end when outside a transaction
+	feeding     atomic.Bool   // waits for more COPY data of the client
+	queued      atomic.Bool   // waits, or has just waited, for a server connection
+	parked      atomic.Uint64 // counts the waits for the client
+	seenPark    uint64        // the sweeper's own: as of its last look
+	checkedPark uint64        // and the wait in which it found the client alive
 
 	mu        sync.Mutex
 	active    *backend.ServerConn // running a statement of this client: a cancel may be sent to it
 	cause     *pgerr.Error        // why the session must end
+	killed    time.Time           // when kill was called
 	interrupt chan struct{}       // closed to end a wait; nil while there is none
 	canceled  int64               // the statement that was cancelled and has not noticed yet, by its begun
 	public    publicState
@@ -236,6 +241,7 @@ func (c *Session) lend() *work {
 
 // Park gives the buffers back unless something is half done.
 func (c *Session) Park() {
+	c.parked.Add(1)
 	w := c.work
 	if w == nil {
 		return

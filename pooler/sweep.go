@@ -48,15 +48,46 @@ func (c *Session) check(now time.Time, idle, idleInTx time.Duration) {
 		} else if c.leaving.Load() {
 			c.end(errShutdown)
 		}
+		c.checkParked()
 	case stateIdleInTx, stateIdleInFailedTx:
 		if idleInTx > 0 && lasted > idleInTx {
 			c.end(errIdleInTx)
 		}
+		c.checkParked()
 	case stateActive:
 		c.wakeFeeding()
-		if lasted > goneAfter && !c.conn.Alive() {
-			c.kill(errClientGone)
+		if lasted > goneAfter {
+			c.checkActive(now)
 		}
+	}
+}
+
+// checkParked looks once in each wait for the client whether the client is still there. The end of a stream that came
+// together with the last bytes raises no edge of its own, and a session reads again only at an edge.
+func (c *Session) checkParked() {
+	p := c.parked.Load()
+	if p == c.seenPark && p != c.checkedPark {
+		c.checkedPark = p
+		if !c.conn.Alive() {
+			c.end(errClientGone)
+		}
+	}
+	c.seenPark = p
+}
+
+// killPatience is how long a killed session's statement has to end by the cancel request before its connection is cut.
+const killPatience = 5 * time.Second
+
+// checkActive ends a statement for which nobody waits any more, and one whose server is gone.
+func (c *Session) checkActive(now time.Time) {
+	c.mu.Lock()
+	sc := c.active
+	if sc != nil && (!sc.Alive() || !c.killed.IsZero() && now.Sub(c.killed) > killPatience) {
+		sc.Interrupt()
+	}
+	c.mu.Unlock()
+	if !c.conn.Alive() {
+		c.kill(errClientGone)
 	}
 }
 

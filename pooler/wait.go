@@ -10,7 +10,11 @@ import (
 type waiting Session
 
 // Interrupted gives the channel that ends the wait.
-func (w *waiting) Interrupted() <-chan struct{} { return (*Session)(w).interruptChan() }
+func (w *waiting) Interrupted() <-chan struct{} {
+	c := (*Session)(w)
+	c.queued.Store(true)
+	return c.interruptChan()
+}
 
 // InterruptCause says why the wait ends.
 func (w *waiting) InterruptCause() error { return (*Session)(w).waitEnded() }
@@ -18,6 +22,9 @@ func (w *waiting) InterruptCause() error { return (*Session)(w).waitEnded() }
 // Waiting tells the client where it is in the queue.
 func (w *waiting) Waiting(place int) {
 	c := (*Session)(w)
+	if c.shown == nil { // still logging in: a client does not expect a notice there
+		return
+	}
 	n := pgerr.Notice("waiting for a connection: place %d in the queue", place).
 		WithHint("All connections of your role to this database are in use; see neki.pools.")
 	_, _ = c.conn.Write(encodeError(nil, n)) // a client that is gone is noticed at the next write
@@ -75,9 +82,14 @@ func (c *Session) wakeLocked() {
 // kill ends the session with a reason, whatever it does.
 func (c *Session) kill(cause *pgerr.Error) {
 	c.mu.Lock()
+	if c.cause != nil && !c.killed.IsZero() {
+		c.mu.Unlock()
+		return
+	}
 	if c.cause == nil {
 		c.cause = cause
 	}
+	c.killed = time.Now()
 	c.wakeLocked()
 	sc := c.active
 	if sc != nil {
@@ -121,6 +133,7 @@ func (c *Session) beginActive() error {
 		return errCanceled
 	}
 	c.active = c.lease
+	c.queued.Store(false)
 	return nil
 }
 

@@ -192,10 +192,9 @@ func NoReplicaError(shard *catalog.Shard, r *Request, candidates []Candidate) *p
 func noReplicaHint(r *Request, shard string, ofRole, behind int) string {
 	switch {
 	case ofRole == 0 && r.Role == catalog.RoleRdonly:
-		return "Add one with CALL neki.add_replica(shard => " + quote(shard) +
-			", role => 'rdonly'), or SET __neki.target = 'replica'."
+		return "Shard " + shard + " has none: `neki dev --rdonly 1` makes one; or SET __neki.target = 'replica'."
 	case ofRole == 0:
-		return "Add one with CALL neki.add_replica(shard => " + quote(shard) + "), or SET __neki.target = 'primary'."
+		return "Shard " + shard + " has none: `neki dev --replicas 2` makes two; or SET __neki.target = 'primary'."
 	case behind > 0 && r.Neki.Consistency == settings.SessionConsistency:
 		return "Raise __neki.replica_wait (now " + shortDuration(r.Neki.Wait) +
 			"), or SET __neki.target = 'primary' for reads that can't wait."
@@ -203,5 +202,3 @@ func noReplicaHint(r *Request, shard string, ofRole, behind int) string {
 	return "Reads never fall back to the primary by themselves: SET __neki.target = 'primary' to read there. " +
 		"neki.replica_choice shows how replicas are judged."
 }
-
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -257,7 +257,7 @@ func TestNoReplicaError(t *testing.T) {
 	}
 	r.Role = catalog.RoleRdonly
 	err = NoReplicaError(&c.shard, r, p.candidates(c, r))
-	if want := "Add one with CALL neki.add_replica(shard => 'sh1', role => 'rdonly'), or SET __neki.target = 'replica'."; err.Hint != want {
+	if want := "Shard sh1 has none: `neki dev --rdonly 1` makes one; or SET __neki.target = 'replica'."; err.Hint != want {
 		t.Errorf("hint %q, want %q", err.Hint, want)
 	}
 }

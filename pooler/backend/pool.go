@@ -119,6 +119,13 @@ func (p *Pool) Greeting() *ParamSet {
 	return p.greeting
 }
 
+// Paused reports whether the pool's clients are held.
+func (p *Pool) Paused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused
+}
+
 // NoteGreeting notes what a connection with no client's settings on it says now.
 func (p *Pool) NoteGreeting(g *ParamSet) {
 	p.mu.Lock()
@@ -186,7 +193,8 @@ func (p *Pool) usable(sc *ServerConn, now time.Time) bool {
 	if now.After(sc.retire) || sc.opened.Before(p.expired) {
 		return false
 	}
-	return now.Sub(sc.idle) < probeAfter || sc.conn.Alive()
+	// A server that speaks unasked is about to go, or has gone.
+	return now.Sub(sc.idle) < probeAfter || !sc.conn.Readable()
 }
 
 // openMoreLocked starts to open connections for those who wait, a few at a time: a login costs a server 30 ms of CPU.

@@ -208,6 +208,9 @@ func (r *Relay) onChunk(chunk []byte) (done bool, err error) {
 	if err := r.flush(); err != nil {
 		return false, err
 	}
+	if r.Fatal { // the end of the stream may have come with it, unannounced by an edge of its own
+		return false, io.ErrUnexpectedEOF
+	}
 	return !r.Pending() && r.skip == 0 || r.CopyIn, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"testing"
 )
@@ -284,7 +285,7 @@ func TestRelayFatal(t *testing.T) {
 	r.Bind(&client, &journal{})
 	r.Begin()
 	r.Expect('Q', Forward)
-	if _, err := r.onChunk(shutdown); err != nil || !r.Fatal || !bytes.Equal(client.Bytes(), shutdown) {
+	if _, err := r.onChunk(shutdown); !errors.Is(err, io.ErrUnexpectedEOF) || !r.Fatal || !bytes.Equal(client.Bytes(), shutdown) {
 		t.Errorf("Fatal %v, %v", r.Fatal, err)
 	}
 }

@@ -333,6 +333,9 @@ func (sc *ServerConn) Drain(ctx context.Context, r *Relay, buf []byte) error {
 	return nil
 }
 
+// Alive reports whether the server still holds the connection. Any goroutine may ask.
+func (sc *ServerConn) Alive() bool { return sc.conn.Alive() }
+
 // Speaks reports whether the server has sent something that was not read yet. Any goroutine may ask.
 func (sc *ServerConn) Speaks() bool { return sc.conn.Readable() }
 
