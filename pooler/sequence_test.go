@@ -93,7 +93,9 @@ var sequences = []struct {
 		{cat(parse("", "select 1"), syncMsg), 1},
 		{cat(bindTo("", ""), execute("", 0), parse("", "select 2"), bindTo("", ""), execute("", 0), syncMsg), 1},
 	}},
-	{"a query drops the unnamed statement", []step{{cat(parse("", "select 1"), syncMsg), 1}, {q("select 2"), 1}}},
+	{"a query drops the unnamed statement", []step{
+		{cat(parse("", "select 1"), syncMsg), 1}, {q("select 2"), 1}, {cat(bindTo("", ""), execute("", 0), syncMsg), 1},
+	}},
 	{"named statements", []step{
 		{cat(parse("s1", "select $1::text"), describe('S', "s1"), syncMsg), 1},
 		{cat(bindTo("", "s1", "x"), execute("", 0), syncMsg), 1},

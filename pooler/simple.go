@@ -24,6 +24,7 @@ func (c *Session) query(m message) error {
 	if !ok {
 		return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format"))
 	}
+	c.unnamed.token, c.unnamed.plan = 0, nil // a Query drops the unnamed statement
 	c.beginStatement()
 	snap := c.srv.cfg.Cluster.Snapshot()
 	parts, err := c.planAll(w.parts[:0], text, snap)
