@@ -52,6 +52,16 @@ func (b *Batch) Reset() {
 	b.cells, b.rows = b.cells[:0], 0
 }
 
+// fill empties the batch, puts the first rows into it and gives the rows that are left.
+func (b *Batch) fill(rows [][]datum.Datum) [][]datum.Datum {
+	b.Reset()
+	count := min(len(rows), batchRows)
+	for _, r := range rows[:count] {
+		b.Append(r...)
+	}
+	return rows[count:]
+}
+
 // drop takes back the last row.
 func (b *Batch) drop() {
 	b.rows--

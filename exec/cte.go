@@ -85,12 +85,7 @@ func (n *cteNode) Next(ctx context.Context) (*Batch, error) {
 	if len(n.rows) == 0 {
 		return nil, io.EOF
 	}
-	n.out.Reset()
-	count := min(len(n.rows), batchRows)
-	for _, r := range n.rows[:count] {
-		n.out.Append(r...)
-	}
-	n.rows = n.rows[count:]
+	n.rows = n.out.fill(n.rows)
 	return n.out, nil
 }
 

@@ -284,12 +284,7 @@ func (n *rowsNode) Next(context.Context) (*Batch, error) {
 	if len(n.rows) == 0 {
 		return nil, io.EOF
 	}
-	n.out.Reset()
-	count := min(len(n.rows), batchRows)
-	for _, r := range n.rows[:count] {
-		n.out.Append(r...)
-	}
-	n.rows = n.rows[count:]
+	n.rows = n.out.fill(n.rows)
 	return n.out, nil
 }
 

@@ -20,15 +20,9 @@ func (c *Session) copyMessage(m message) error {
 	case 'd':
 		return c.feed(c.wholeCopyData(m))
 	case 'H', 'S':
-		if !c.copyEx {
-			return nil
-		}
 		return nil // the server would ignore it: it is not counted either
-	case 'c', 'f':
-		return c.endCopy(m)
 	}
-	// Anything else makes the server end the COPY with its own error.
-	return c.endCopy(m)
+	return c.endCopy(m) // anything but CopyDone and CopyFail makes the server end the COPY with its own error
 }
 
 // wholeCopyData gives m and all whole CopyData messages that follow it at once in the buffer.

@@ -123,7 +123,9 @@ func (c *Conn) onReadable(fd uintptr) bool {
 		if c.err = c.handler.Received(n); c.err != nil {
 			return true
 		}
-		if n < len(buf) { // drained: an edge after this read is remembered by the poller
+		// Drained: an edge after this read is remembered by the poller. An end of the stream that came with these bytes
+		// raises none: the owner finds it by Alive.
+		if n < len(buf) {
 			c.handler.Park()
 			return false
 		}
