@@ -19,6 +19,7 @@ const module = "neki"
 var floorOf = map[string]int{
 	"internal/pgerr": 0,
 	"internal/datum": 0,
+	"internal/hba":   0,
 
 	"internal/pgwire": 1,
 	"sqlparse":        1,
