@@ -16,21 +16,33 @@ const (
 	RouteLocal                    // the session itself; nothing is sent
 	RouteVirtual                  // the engine, over the neki schema
 	RouteControl                  // transaction control and DISCARD: the session, and the connections that it holds
+	RouteEqual                    // one shard, by a key
+	RouteIn                       // the shards of several keys
+	RouteScatter                  // every shard of a group
+	RouteNone                     // no row can meet the conditions: any one shard gives the empty answer
+	RouteReference                // any shard that has copies of the reference tables; a write: all of them
 )
 
-var routeWords = [...]string{"one shard", "any shard", "gateway", "neki schema", "session's connections"}
+var routeWords = [...]string{
+	"one shard", "any shard", "gateway", "neki schema", "session's connections", "EqualUnique", "IN", "Scatter", "None",
+	"Reference",
+}
 
 // String names the kind as EXPLAIN (NEKI_PLAN) does.
 func (k RouteKind) String() string { return routeWords[k] }
 
-// Route is where a statement goes. It is a value: routes by key will add what they need beside Shard.
+// Route is where a statement goes. Which shards that are in one execution, [Route.Shards] says.
 type Route struct {
 	Kind  RouteKind
-	Shard string // uid, for RouteOne and RouteAny
+	Shard string   // uid, for RouteOne and RouteAny; else a shard that is needed beside those of the pins, or ""
+	Pins  []Pin    // for RouteEqual and RouteIn
+	All   []string // uids: for RouteScatter, of the group; for RouteReference and RouteNone, those that may be chosen
 }
 
 // Backend reports whether the statement is sent to a shard.
-func (r Route) Backend() bool { return r.Kind == RouteOne || r.Kind == RouteAny }
+func (r *Route) Backend() bool {
+	return r.Kind != RouteLocal && r.Kind != RouteVirtual && r.Kind != RouteControl
+}
 
 // Verdict is what is known of a statement's writing.
 type Verdict uint8
@@ -121,6 +133,12 @@ type Plan struct {
 	// ChangesFunctions: DDL after which volatilities may differ. The session calls Functions.Invalidate when it has
 	// succeeded, and again when its transaction has ended.
 	ChangesFunctions bool
+
+	// Spread says how the statement runs on several shards. nil, and not SpreadByText: the client's own bytes go to the
+	// one shard that Route.Shards gives.
+	Spread *Spread
+	// SpreadByText: should Route.Shards give several shards, the Spread is that of the plan which Planner.Spread gives.
+	SpreadByText bool
 
 	refused      string // what a read-only session is told it can't execute
 	shardRefused string // what a session with __neki.shard is told it can't execute; "" = allowed

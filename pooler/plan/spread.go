@@ -1,0 +1,94 @@
+package plan
+
+import "neki/exec"
+
+// Spread is how a statement is run whose rows lie on several shards. It is immutable, as the plan that has it.
+//
+// Its steps: Eval, if any, on one shard; then the legs, each on its shards; then the answer, from the legs' rows: those
+// of leg 0 as they come (Pass), or those of Spec, whose sources are the legs. INSERT ... SELECT whose rows come from
+// elsewhere than they go to has Insert instead of legs.
+//
+// Parameters: the text of a leg keeps the client's $1, $2, ..., though it may not name all of them. A leg is parsed with
+// the types of all parameters, which are those of the client's own text on any shard.
+type Spread struct {
+	Legs []Leg
+
+	// Pass > 0: the answer's rows are those of leg 0, undecoded, its columns the first Pass ones of the leg's, and
+	// described as a shard describes them. Spec is nil when nothing else is to be done with them.
+	Pass int
+
+	// Spec makes the answer of the legs' rows. It is opened with an exec.Env whose Caller is a LegOpener.
+	Spec *exec.Spec
+
+	// Write: the legs change rows. The answer's command tag has the sum of the legs' counts, and RETURNING gives the rows
+	// of all.
+	Write bool
+
+	// Copies: every shard of the leg does the same work on its own copy of a reference table, so that one of them
+	// gives the tag and the rows.
+	Copies bool
+
+	// Eval is computed first: what must be the same on all shards.
+	Eval *Eval
+
+	// Insert takes rows from a plan of its own and gives each to the shard it belongs to.
+	Insert *InsertRows
+}
+
+// Leg is one statement for a set of shards.
+type Leg struct {
+	SQL     string        // "" = the client's own bytes
+	Fills   []Fill        // what is written into SQL before it is sent, by place
+	Rows    *RowSplit     // INSERT: each shard gets those rows of VALUES that belong to it
+	Route   Route         // which shards
+	Columns []exec.Column // as the engine reads them; type 0: not known, passed on only
+	Merge   []MergeKey    // each shard gives its rows in this order, and so does the leg
+	Name    string        // of the source, for EXPLAIN
+}
+
+// MergeKey is one key of the order in which a leg's shards give their rows.
+type MergeKey struct {
+	Column           int
+	OID              uint32
+	Desc, NullsFirst bool
+}
+
+// Fill is a place in a leg's text where a value is written as a constant with its type: 'text'::type.
+type Fill struct {
+	At    int // byte offset in SQL
+	Value int // column of Eval's row
+}
+
+// Eval is a query that gives one row of values.
+type Eval struct {
+	SQL     string
+	Shard   string // uid
+	Columns int
+}
+
+// RowSplit says where the rows of VALUES stand in a leg's text.
+type RowSplit struct {
+	Rows []RowText // in the order of the text
+}
+
+// RowText is one row of VALUES with what its shard is computed from.
+type RowText struct {
+	Start, End int // byte offsets in SQL, parentheses included
+	Key        KeyExpr
+}
+
+// InsertRows is INSERT ... SELECT by way of the gateway: each row of Select, computed by its own plan, is sent to its
+// shard in an INSERT whose parameters have the types of the columns of Select.
+type InsertRows struct {
+	Select *Plan
+	Head   string // up to VALUES: INSERT INTO t (a, b) VALUES
+	Tail   string // after the rows: ON CONFLICT ..., RETURNING ...
+	Column int    // of Select that holds the key; -1: a reference table, each row goes to all of Route's shards
+	Key    KeyExpr
+	Route  Route
+}
+
+// LegOpener runs the legs: the Caller of the exec.Env that a Spread's Spec is opened with.
+type LegOpener interface {
+	OpenLeg(leg int, need exec.Need) (exec.Node, error)
+}
