@@ -290,7 +290,7 @@ func FuzzPlan(f *testing.F) {
 		}
 		for i := range a {
 			p, q := a[i].Plan, b[i].Plan
-			if p.Kind != q.Kind || p.Verdict != q.Verdict || p.Route != q.Route || p.Pins != q.Pins || p.Why != q.Why {
+			if p.Kind != q.Kind || p.Verdict != q.Verdict || p.Route.Kind != q.Route.Kind || p.Route.Shard != q.Route.Shard || p.Pins != q.Pins || p.Why != q.Why {
 				t.Fatalf("%+v, from the cache %+v", p, q)
 			}
 			if p.Kind != sqlparse.KindEmpty && p.Route.Backend() && p.Route.Shard == "" {
