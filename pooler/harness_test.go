@@ -31,6 +31,7 @@ type gateway struct {
 
 type gatewayOptions struct {
 	replicas   int
+	postgres   []testpg.Option
 	parameters func(*settings.Parameters)
 	config     func(*Config)
 }
@@ -39,7 +40,7 @@ const testCluster = "test"
 
 func startGateway(t testing.TB, o gatewayOptions) *gateway {
 	t.Helper()
-	g := &gateway{t: t, group: testpg.Cluster(t, o.replicas)}
+	g := &gateway{t: t, group: testpg.Cluster(t, o.replicas, o.postgres...)}
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	store := memstore.New()
 	g.live = catalog.NewLive(store, testCluster, log)

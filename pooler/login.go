@@ -21,10 +21,17 @@ const loginLimit = time.Minute
 
 // login makes a session of a new connection, or acts on its cancel request (then there is neither session nor error).
 // A client that can't be served has been told why.
-func (s *Server) login(ctx context.Context, nc net.Conn) (*Session, error) {
+func (s *Server) login(ctx context.Context, nc net.Conn, proxied bool) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginLimit)
 	defer cancel()
-	st, err := pgwire.Accept(ctx, nc, pgwire.StartupConfig{TLS: s.cfg.TLS})
+	cfg := pgwire.StartupConfig{TLS: s.cfg.TLS}
+	if proxied {
+		var err error
+		if cfg.Peer, err = pgwire.ReadProxy(ctx, nc); err != nil {
+			return nil, err
+		}
+	}
+	st, err := pgwire.Accept(ctx, nc, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +64,7 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 	if err != nil {
 		return nil, err
 	}
-	keys, err := s.authenticate(ctx, st, r)
+	secret, err := s.authenticate(ctx, st, r)
 	if err != nil {
 		return nil, err
 	}
@@ -67,20 +74,20 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 	c := &Session{
 		srv: s, conn: pgwire.NewConn(st.Conn), user: st.User, role: r,
 		protocol: st.ProtocolVersion, status: 'I',
-		connected: time.Now(), addr: st.Raw.RemoteAddr().String(), tls: st.TLS,
+		connected: time.Now(), addr: st.Peer.String(), tls: st.TLS,
 	}
 	if c.defaults, err = s.startupVars(st); err != nil {
 		return nil, err
 	}
 	c.vars = c.defaults
-	if n := r.connLimit; n >= 0 && !r.super && s.sessionsOf(st.User) >= n {
-		return nil, pgerr.Fatal(pgerr.TooManyConnections, "too many connections for role \"%s\"", st.User)
+	limit := r.connLimit
+	if r.super {
+		limit = -1
 	}
-	if !s.sessions.add(c, s.keys) {
-		return nil, pgerr.Fatal(pgerr.TooManyConnections, "sorry, too many clients already").
-			WithDetail("The gateway takes %d.", s.cfg.MaxClients)
+	if err := s.sessions.add(c, s.keys, limit); err != nil {
+		return nil, err
 	}
-	s.pools.Authenticated(st.User, keys)
+	s.pools.Authenticated(st.User, secret)
 	c.db = s.dbs.get(st.Database)
 	c.planEnv() // here, on a stack that is given back
 	c.begun, c.now = c.connected, c.connected
@@ -112,100 +119,6 @@ func isOff(v string) bool {
 		return true
 	}
 	return false
-}
-
-// authenticate proves the client by the first rule that fits it.
-func (s *Server) authenticate(ctx context.Context, st *pgwire.Startup, r *role) (*pgwire.Keys, error) {
-	rule := s.rule(st)
-	secret := ""
-	if r.exists {
-		secret = r.verifier
-	}
-	switch rule {
-	case "trust":
-		if !r.exists {
-			return nil, pgerr.Fatal(pgerr.InvalidAuthorizationSpec, "role \"%s\" does not exist", st.User)
-		}
-		return nil, nil
-	case "scram-sha-256":
-		return s.auth.Authenticate(ctx, st, pgwire.MethodSCRAM, secret)
-	case "md5":
-		return s.auth.Authenticate(ctx, st, pgwire.MethodMD5, secret)
-	case "password":
-		return s.auth.Authenticate(ctx, st, pgwire.MethodPassword, secret)
-	}
-	return nil, pgerr.Fatal(pgerr.InvalidAuthorizationSpec,
-		"no rule of the gateway's auth.rules lets user \"%s\" connect to database \"%s\" from %s",
-		st.User, st.Database, st.Raw.RemoteAddr())
-}
-
-// rule gives the method of the first rule that fits, "reject" when none does.
-func (s *Server) rule(st *pgwire.Startup) string {
-	if len(s.cfg.Auth) == 0 {
-		return "scram-sha-256"
-	}
-	host, _, err := net.SplitHostPort(st.Raw.RemoteAddr().String())
-	ip := net.ParseIP(host)
-	local := err != nil
-	for _, r := range s.cfg.Auth {
-		if typeFits(r.Type, local, st.TLS) && listed(r.Database, st.Database) && listed(r.User, st.User) &&
-			(local || addressFits(r.Address, ip)) {
-			return r.Method
-		}
-	}
-	return "reject"
-}
-
-func typeFits(typ string, local, tls bool) bool {
-	switch typ {
-	case "local":
-		return local
-	case "hostssl":
-		return !local && tls
-	case "hostnossl":
-		return !local && !tls
-	}
-	return !local
-}
-
-func listed(names, name string) bool {
-	for _, n := range strings.Split(names, ",") {
-		if n = strings.TrimSpace(n); n == "all" || n == "" || n == name {
-			return true
-		}
-	}
-	return false
-}
-
-func addressFits(address string, ip net.IP) bool {
-	if address == "" || address == "all" {
-		return true
-	}
-	_, network, err := net.ParseCIDR(address)
-	return err == nil && network.Contains(ip)
-}
-
-// checkRole makes the checks that Postgres makes after authentication.
-func checkRole(r *role, database string) error {
-	switch {
-	case !r.canLogin:
-		return pgerr.Fatal(pgerr.InvalidAuthorizationSpec, "role \"%s\" is not permitted to log in", r.name)
-	case r.until != nil && r.until.Before(time.Now()):
-		return pgerr.Fatal(pgerr.InvalidPassword, "password authentication failed for user \"%s\"", r.name)
-	case !r.database:
-		return pgerr.Fatal(pgerr.InvalidCatalogName, "database \"%s\" does not exist", database)
-	}
-	return nil
-}
-
-func (s *Server) sessionsOf(user string) int {
-	n := 0
-	s.sessions.each(func(c *Session) {
-		if c.user == user {
-			n++
-		}
-	})
-	return n
 }
 
 // startupVars makes the session's defaults of the startup packet's parameters.

@@ -19,6 +19,7 @@ type registry struct {
 	head  int
 	count int // sessions now
 	limit int
+	users map[string]int // sessions by role
 }
 
 type slot struct {
@@ -26,14 +27,18 @@ type slot struct {
 	generation uint64 // grows each time the slot is used
 }
 
-func (r *registry) init(limit int) { r.limit = limit }
+func (r *registry) init(limit int) { r.limit, r.users = limit, make(map[string]int) }
 
-// add gives c a slot; false when the gateway is full.
-func (r *registry) add(c *Session, keys *pgwire.KeySpace) bool {
+// add gives c a slot, unless the gateway is full, or the role has as many sessions as it may; -1 = any number.
+func (r *registry) add(c *Session, keys *pgwire.KeySpace, ofRole int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.count >= r.limit {
-		return false
+		return pgerr.Fatal(pgerr.TooManyConnections, "sorry, too many clients already").
+			WithDetail("The gateway takes %d.", r.limit)
+	}
+	if ofRole >= 0 && r.users[c.user] >= ofRole {
+		return pgerr.Fatal(pgerr.TooManyConnections, "too many connections for role \"%s\"", c.user)
 	}
 	if r.head < len(r.free) {
 		c.slot = r.free[r.head]
@@ -51,7 +56,8 @@ func (r *registry) add(c *Session, keys *pgwire.KeySpace) bool {
 	s.generation++
 	c.generation = s.generation
 	r.count++
-	return true
+	r.users[c.user]++
+	return nil
 }
 
 func (r *registry) remove(c *Session) {
@@ -61,6 +67,9 @@ func (r *registry) remove(c *Session) {
 		r.slots[c.slot].session = nil
 		r.free = append(r.free, c.slot) // used again as late as can be
 		r.count--
+		if r.users[c.user]--; r.users[c.user] == 0 {
+			delete(r.users, c.user)
+		}
 	}
 }
 

@@ -23,8 +23,10 @@ type role struct {
 	until     *time.Time // VALID UNTIL
 	viewer    bool       // member of neki_viewer
 	operator  bool       // member of neki_operator
+	groups    []string   // those roles that authentication rules ask for and that it is a member of
 
-	database bool // the database asked for exists and takes connections
+	database bool // the database asked for exists
+	open     bool // and takes connections
 	fetched  time.Time
 	epoch    uint64
 }
@@ -44,6 +46,7 @@ func (r *role) memberOf(name string) bool {
 // safe for concurrent use.
 type roles struct {
 	control *control
+	groups  func(database string) []string // the roles whose members authentication rules are about
 	epoch   atomic.Uint64
 
 	mu     sync.Mutex
@@ -53,7 +56,9 @@ type roles struct {
 
 type roleKey struct{ user, database string }
 
-func newRoles(c *control) *roles { return &roles{control: c, known: make(map[roleKey]*role)} }
+func newRoles(c *control, groups func(string) []string) *roles {
+	return &roles{control: c, groups: groups, known: make(map[roleKey]*role)}
+}
 
 const (
 	roleFreshFor   = time.Second      // a role changed elsewhere is noticed by new logins after this
@@ -63,10 +68,12 @@ const (
 
 const roleQuery = `SELECT a.rolpassword, a.rolsuper, a.rolcanlogin, a.rolconnlimit, CASE WHEN pg_catalog.isfinite(a.rolvaliduntil) THEN a.rolvaliduntil END,
  coalesce(pg_catalog.pg_has_role(a.oid, pg_catalog.to_regrole('neki_viewer'), 'MEMBER'), false),
- coalesce(pg_catalog.pg_has_role(a.oid, pg_catalog.to_regrole('neki_operator'), 'MEMBER'), false)
+ coalesce(pg_catalog.pg_has_role(a.oid, pg_catalog.to_regrole('neki_operator'), 'MEMBER'), false),
+ ARRAY(WITH RECURSIVE m(oid) AS (SELECT a.oid UNION SELECT am.roleid FROM pg_catalog.pg_auth_members am JOIN m ON am.member = m.oid)
+  SELECT r.rolname::text FROM m JOIN pg_catalog.pg_authid r USING (oid) WHERE r.rolname = ANY ($2::text[]))
  FROM pg_catalog.pg_authid a WHERE a.rolname = $1`
 
-const databaseQuery = `SELECT true FROM pg_catalog.pg_database WHERE datname = $1 AND datallowconn`
+const databaseQuery = `SELECT datallowconn FROM pg_catalog.pg_database WHERE datname = $1`
 
 // invalidate makes the next look-up of every role ask an instance.
 func (r *roles) invalidate() { r.epoch.Add(1) }
@@ -138,11 +145,11 @@ func (r *roles) wait() { r.joined.Wait() }
 
 func (r *roles) fetch(ctx context.Context, user, database string) (*role, error) {
 	found := &role{name: user, connLimit: -1, fetched: time.Now()}
-	err := r.control.query(ctx, "", roleQuery, []any{user}, func(rows pgx.Rows) error {
+	err := r.control.query(ctx, "", roleQuery, []any{user, r.groups(database)}, func(rows pgx.Rows) error {
 		var verifier *string
 		found.exists = true
 		if err := rows.Scan(&verifier, &found.super, &found.canLogin, &found.connLimit, &found.until,
-			&found.viewer, &found.operator); err != nil {
+			&found.viewer, &found.operator, &found.groups); err != nil {
 			return err
 		}
 		if verifier != nil {
@@ -155,7 +162,7 @@ func (r *roles) fetch(ctx context.Context, user, database string) (*role, error)
 	}
 	err = r.control.query(ctx, "", databaseQuery, []any{database}, func(rows pgx.Rows) error {
 		found.database = true
-		return nil
+		return rows.Scan(&found.open)
 	})
 	return found, err
 }

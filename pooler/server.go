@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,23 @@ type Cluster interface {
 	Changed() <-chan struct{}
 }
 
+// ProxiedListener takes connections of proxies, which tell where the client is in a PROXY protocol header, and those of
+// others, which don't.
+type ProxiedListener struct {
+	net.Listener
+	From []netip.Prefix // where the proxies are
+}
+
+// proxies reports whether a connection comes from a proxy.
+func (l *ProxiedListener) proxies(nc net.Conn) bool {
+	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	ip := tcp.AddrPort().Addr().Unmap()
+	return slices.ContainsFunc(l.From, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
 // Config is what a Server needs.
 type Config struct {
 	ID      string // of the gateway
@@ -35,7 +54,7 @@ type Config struct {
 	Listeners  []net.Listener // the Server closes them
 	TLS        *tls.Config    // towards clients; nil: none
 	BackendTLS *tls.Config    // towards instances; nil: none
-	Auth       []settings.AuthRule
+	Auth       Auth
 	System     SystemLogin // how the gateway itself logs in to instances
 
 	Cluster    Cluster
@@ -72,6 +91,7 @@ type Server struct {
 	dbs      *databases
 	keys     *pgwire.KeySpace
 	auth     *pgwire.Authenticator
+	rules    atomic.Pointer[Auth]
 	work     workPool
 	metrics  *Metrics
 	started  time.Time
@@ -80,6 +100,15 @@ type Server struct {
 	goroutines sync.WaitGroup
 	draining   atomic.Bool
 	tokens     atomic.Uint64 // of unnamed statements
+}
+
+// mockSecret makes the gateways of a cluster show an unknown user the same salt: else two of them would tell that there is
+// no such user.
+func (c *Config) mockSecret() []byte {
+	if c.System.Password == "" {
+		return nil
+	}
+	return []byte(c.System.Password)
 }
 
 // nextToken gives a number that no other unnamed statement of the gateway has.
@@ -95,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Log, keys: keys, auth: pgwire.NewAuthenticator(nil, 0), started: time.Now(),
+		cfg: cfg, log: cfg.Log, keys: keys, auth: pgwire.NewAuthenticator(cfg.mockSecret(), 0), started: time.Now(),
 		interner: settings.NewInterner(internerBytes), prepared: backend.NewStatements(), metrics: newMetrics(),
 	}
 	s.params.Store(&cfg.Parameters)
@@ -116,7 +145,8 @@ func New(cfg Config) (*Server, error) {
 		Replayed: func(n *catalog.Node) catalog.LSN { return s.pools.Node(n.ID).Replayed() },
 	}
 	s.control = newControl(s)
-	s.roles = newRoles(s.control)
+	s.SetAuth(cfg.Auth)
+	s.roles = newRoles(s.control, s.groupsOfRules)
 	s.floors = newFloors(s)
 	s.dbs = newDatabases(s)
 	s.sessions.init(cfg.MaxClients)
@@ -185,6 +215,7 @@ func (s *Server) awaitSessions(limit time.Duration) {
 const acceptPause = 50 * time.Millisecond
 
 func (s *Server) accept(ctx context.Context, l net.Listener) {
+	proxied, _ := l.(*ProxiedListener)
 	for {
 		nc, err := l.Accept()
 		if err != nil {
@@ -199,17 +230,17 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 			}
 			continue
 		}
-		s.goroutines.Go(func() { s.serve(ctx, nc) })
+		s.goroutines.Go(func() { s.serve(ctx, nc, proxied != nil && proxied.proxies(nc)) })
 	}
 }
 
 // serve logs a client in and starts its session on a goroutine of its own: a login takes a deeper stack than a session,
 // which would keep it.
-func (s *Server) serve(ctx context.Context, nc net.Conn) {
+func (s *Server) serve(ctx context.Context, nc net.Conn, proxied bool) {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 10 * time.Second, Count: 6})
 	}
-	c, err := s.login(ctx, nc)
+	c, err := s.login(ctx, nc, proxied)
 	if c != nil && err == nil {
 		s.goroutines.Go(c.run)
 		return

@@ -132,17 +132,19 @@ func TestConfigsOfTheManual(t *testing.T) {
 			t.Errorf("neki.example.yaml does not show %s", key)
 		}
 	}
-	manual, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := yamlBlock.FindAllSubmatch(manual, -1)
-	if len(blocks) == 0 {
-		t.Error("operations.md shows no neki.yaml")
-	}
-	for _, block := range blocks {
-		if _, err := settings.LoadConfig(bytes.NewReader(block[1])); err != nil {
-			t.Errorf("%v in\n%s", err, block[1])
+	for _, file := range []string{"operations.md", "authentication.md"} {
+		manual, err := os.ReadFile("../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := yamlBlock.FindAllSubmatch(manual, -1)
+		if len(blocks) == 0 {
+			t.Errorf("%s shows no neki.yaml", file)
+		}
+		for _, block := range blocks {
+			if _, err := settings.LoadConfig(bytes.NewReader(block[1])); err != nil {
+				t.Errorf("%v in\n%s", err, block[1])
+			}
 		}
 	}
 }

@@ -13,14 +13,14 @@ import (
 // Config is neki.yaml: what `neki gateway`, `neki agent` and `neki admin` need to know before they can ask the
 // cluster. One file describes one process.
 type Config struct {
-	Cluster   string   `yaml:"cluster"`    // name of the cluster; default "main"
-	ID        string   `yaml:"id"`         // this gateway's, agent's (= node's) or admin's
-	Cell      string   `yaml:"cell"`       // availability zone
-	Listen    []string `yaml:"listen"`     // gateway: host:port for Postgres clients
-	SocketDir string   `yaml:"socket-dir"` // gateway: directory of the Unix socket; "" = none
-	HTTP      string   `yaml:"http"`       // host:port of metrics, health and pages; "" = none
-	Debug     string   `yaml:"debug"`      // host:port of pprof; "" = none
-	LogLevel  string   `yaml:"log-level"`  // debug, info, warn or error
+	Cluster   string     `yaml:"cluster"`    // name of the cluster; default "main"
+	ID        string     `yaml:"id"`         // this gateway's, agent's (= node's) or admin's
+	Cell      string     `yaml:"cell"`       // availability zone
+	Listen    []Listener `yaml:"listen"`     // gateway: where Postgres clients connect
+	SocketDir string     `yaml:"socket-dir"` // gateway: directory of the Unix socket; "" = none
+	HTTP      string     `yaml:"http"`       // host:port of metrics, health and pages; "" = none
+	Debug     string     `yaml:"debug"`      // host:port of pprof; "" = none
+	LogLevel  string     `yaml:"log-level"`  // debug, info, warn or error
 
 	TLS        TLS               `yaml:"tls"`     // gateway: towards Postgres clients
 	Backend    TLS               `yaml:"backend"` // gateway: towards Postgres instances
@@ -50,20 +50,6 @@ type RPC struct {
 type Etcd struct {
 	Endpoints []string `yaml:"endpoints"`
 	TLS       TLS      `yaml:"tls"`
-}
-
-// Auth says how clients of a gateway authenticate.
-type Auth struct {
-	Rules []AuthRule `yaml:"rules"` // first match counts; none = all by scram-sha-256
-}
-
-// AuthRule is a line of pg_hba.conf.
-type AuthRule struct {
-	Type     string `yaml:"type"`     // local, host, hostssl or hostnossl
-	Database string `yaml:"database"` // names separated by commas, or all
-	User     string `yaml:"user"`     // names separated by commas, or all
-	Address  string `yaml:"address"`  // CIDR, or all
-	Method   string `yaml:"method"`   // scram-sha-256, md5, password, cert, trust or reject
 }
 
 // Agent is what an agent must know about its Postgres.
@@ -116,9 +102,7 @@ func (c Config) check(root *yaml.Node) []string {
 	if c.ID != "" {
 		k.name("id", c.ID)
 	}
-	for _, address := range c.Listen {
-		k.address("listen", address)
-	}
+	k.listeners(c.Listen)
 	k.address("http", c.HTTP)
 	k.address("debug", c.Debug)
 	k.address("rpc.listen", c.RPC.Listen)
@@ -135,7 +119,7 @@ func (c Config) check(root *yaml.Node) []string {
 	if c.Agent.Port < 0 || c.Agent.Port > 65535 {
 		k.fail("agent.port", "not a port")
 	}
-	k.rules(c.Auth.Rules)
+	k.auth(&c)
 	k.parameters(c)
 	return k.problems
 }
@@ -176,17 +160,6 @@ func (k *checker) oneOf(path, value string, allowed ...string) {
 		}
 	}
 	k.fail(path, "%q is not one of %s", value, strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
-}
-
-func (k *checker) rules(rules []AuthRule) {
-	for i, r := range rules {
-		path := fmt.Sprintf("auth.rules.%d.", i)
-		k.oneOf(path+"type", r.Type, "local", "host", "hostssl", "hostnossl")
-		k.oneOf(path+"method", r.Method, "scram-sha-256", "md5", "password", "cert", "trust", "reject")
-		if _, _, err := net.ParseCIDR(r.Address); err != nil && r.Address != "all" && r.Address != "" {
-			k.fail(path+"address", "%q is not an address range such as 10.0.0.0/8, or all", r.Address)
-		}
-	}
 }
 
 func (k *checker) parameters(c Config) {

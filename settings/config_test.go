@@ -26,8 +26,11 @@ etcd:
   endpoints: [http://127.0.0.1:2379]
 auth:
   rules:
-  - {type: hostssl, database: all, user: all, address: 10.0.0.0/8, method: scram-sha-256}
+  - {type: hostssl, database: "shop, all", user: all, address: 10.0.0.0/8, method: scram-sha-256}
   - {type: local, method: trust}
+  - "host all all all reject # text"
+  maps: ["m alice@x alice"]
+  passwords-file: p
 agent:
   data: /data
   postgres-bin: /usr/lib/postgresql/15/bin
@@ -48,14 +51,17 @@ func TestLoadConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Cluster: "main", ID: "gw1", Cell: "az-a", Listen: []string{"127.0.0.1:5432", "[::1]:5432"},
+		Cluster: "main", ID: "gw1", Cell: "az-a", Listen: []Listener{{Address: "127.0.0.1:5432"}, {Address: "[::1]:5432"}},
 		SocketDir: "/run/neki", HTTP: "127.0.0.1:8080", Debug: "127.0.0.1:6060", LogLevel: "debug",
 		TLS:  TLS{"c.pem", "k.pem", "ca.pem"},
 		RPC:  RPC{Listen: ":7000", URL: "https://gw1:7000", TLS: TLS{"a", "b", "c"}},
 		Etcd: Etcd{Endpoints: []string{"http://127.0.0.1:2379"}},
-		Auth: Auth{[]AuthRule{
-			{"hostssl", "all", "all", "10.0.0.0/8", "scram-sha-256"}, {Type: "local", Method: "trust"},
-		}},
+		Auth: Auth{
+			Rules: []AuthRule{
+				"hostssl shop,all all 10.0.0.0/8 scram-sha-256", "local all all trust", "host all all all reject # text",
+			},
+			Maps: []string{"m alice@x alice"}, PasswordsFile: "p",
+		},
 		Agent: Agent{"/data", "/usr/lib/postgresql/15/bin", "postgres", "sh1", "rdonly", "db1", 5433},
 		Parameters: map[string]string{
 			"replication-lag-tolerable-min": "1h", "replication-lag-tolerable-max": "2h", "pool-capacity": "5",
@@ -83,12 +89,20 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"not a mapping", "just text", "line 1: cannot unmarshal"},
 		{"cluster", "cluster: a/b\n", `line 1: cluster: "a/b" is not a name`},
 		{"address", "cluster: a\nhttp: 8080\n", `line 2: http: "8080" is not host:port`},
-		{"listen", "listen: [localhost]\n", `line 1: listen: "localhost" is not host:port`},
+		{"listen", "listen: [localhost]\n", `line 1: listen.0: "localhost" is not host:port`},
+		{"listen, long form", "listen:\n- {address: \":1\", proxy: [x]}\n", `line 2: unknown key "listen.proxy"`},
+		{"proxies", "listen:\n- {address: \":1\", proxy-from: [x]}\n", `line 2: listen.0.proxy-from.0: "x" is not an address range`},
+		{"proxies of a socket", "listen: [{address: /run, proxy-from: [10.0.0.0/8]}]", "not used with a Unix socket"},
+		{"mode", "listen: [{address: /run, mode: rwx}]", `listen.0.mode: "rwx" is not permissions`},
+		{"mode of TCP", "listen: [{address: \":1\", mode: 0777}]", "only a Unix socket has one"},
+		{"two lists of rules", "auth: {hba-file: x, rules: [local all all trust]}", "auth.hba-file: not used with auth.rules"},
+		{"map", "auth: {maps: [a b]}", "auth.maps.0: line 1: a line has the map's name"},
+		{"trusted without a certificate", "auth: {trusted-by-instances: true}", "needs backend.cert"},
 		{"role", "agent:\n  role: primary\n", `line 2: agent.role: "primary" is not one of replica, rdonly`},
 		{"half a certificate", "tls: {cert: a}\n", `line 1: tls: cert and key belong together`},
 		{"port", "agent: {port: 70000}\n", `line 1: agent.port: not a port`},
-		{"method", "auth: {rules: [{type: host, method: guess}]}", `line 1: auth.rules.0.method: "guess" is not one of scram-sha-256`},
-		{"range", "auth: {rules: [{type: host, method: md5, address: here}]}", `auth.rules.0.address: "here" is not an address range`},
+		{"method", "auth: {rules: [{type: host, method: guess}]}", `line 1: auth.rules.0: method "guess" is not one of reject, trust, scram-sha-256`},
+		{"range", "auth: {rules: [{type: host, method: md5, address: here}]}", `auth.rules.0: address "here" is not an address range`},
 		{
 			"parameter", "parameters:\n  pool-capacity: 5\n  buffer-windw: 1s\n",
 			`line 3: parameters.buffer-windw: unrecognized gateway or admin parameter "buffer-windw" (Perhaps you meant "buffer-window".)`,

@@ -22,6 +22,9 @@ func keysOf(t reflect.Type) keys {
 	for t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
+	if t == reflect.TypeFor[AuthRule]() {
+		t = reflect.TypeFor[ruleFields]()
+	}
 	if t.Kind() != reflect.Struct {
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 	"neki/cluster/pgproc"
 	"neki/internal/debughttp"
 	"neki/internal/pgerr"
+	"neki/pooler"
 	"neki/settings"
 )
 
@@ -141,12 +142,19 @@ const gatewayGCPercent = 50
 func runGateway(ctx context.Context, p *process) error {
 	tuneRuntime()
 	if p.flags.IsSet("listen") {
-		p.cfg.Listen = []string{p.flags.String("listen")}
+		p.cfg.Listen = []settings.Listener{{Address: p.flags.String("listen")}}
 	}
-	if len(p.cfg.Listen) == 0 && p.cfg.SocketDir == "" {
+	if p.cfg.SocketDir != "" {
+		p.cfg.Listen = append(p.cfg.Listen, settings.Listener{Address: p.cfg.SocketDir})
+	}
+	if len(p.cfg.Listen) == 0 {
 		return require(p.path, "listen", "")
 	}
-	listeners, err := listenClients(p.cfg.Listen, p.cfg.SocketDir)
+	auth, err := loadAuth(p.path, p.cfg, p.log)
+	if err != nil {
+		return err
+	}
+	listeners, err := listenClients(p.cfg.Listen)
 	if err != nil {
 		return err
 	}
@@ -161,11 +169,15 @@ func runGateway(ctx context.Context, p *process) error {
 	live := catalog.NewLive(p.store, p.cfg.Cluster, p.log)
 	g, err := newGateway(gatewayConfig{
 		Cluster: p.cfg.Cluster, ID: p.cfg.ID, Cell: p.cfg.Cell, Listeners: listeners, HTTP: p.http, Debug: p.debug,
-		TLS: t, BackendTLS: backend, Auth: p.cfg.Auth.Rules, Parameters: p.cfg.Parameters, Store: p.store, Live: live,
+		TLS: t, BackendTLS: backend, Auth: auth, Parameters: p.cfg.Parameters, Store: p.store, Live: live,
 		Log: p.log,
-		Reload: func() (map[string]string, error) {
+		Reload: func() (map[string]string, pooler.Auth, error) {
 			cfg, err := loadConfig(p.path)
-			return cfg.Parameters, err
+			if err != nil {
+				return nil, pooler.Auth{}, err
+			}
+			auth, err := loadAuth(p.path, cfg, p.log)
+			return cfg.Parameters, auth, err
 		},
 	})
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 	"neki/internal/pgerr"
 	"neki/internal/pgwire"
 	"neki/pooler"
-	"neki/settings"
 )
 
 // gatewayConfig is what a gateway is made from, in `neki dev` and in `neki gateway`.
@@ -31,10 +30,10 @@ type gatewayConfig struct {
 	Listeners         []net.Listener // of clients; the gateway closes them
 	HTTP, Debug       net.Listener   // nil: none
 	TLS, BackendTLS   *tls.Config
-	Auth              []settings.AuthRule
+	Auth              pooler.Auth
 	Parameters        map[string]string // of the configuration file
-	// Reload reads the parameters of the file again; nil: there is no file.
-	Reload func() (map[string]string, error)
+	// Reload reads the parameters and the rules of authentication of the file again; nil: there is no file.
+	Reload func() (map[string]string, pooler.Auth, error)
 	Store  catalog.Store
 	Live   *catalog.Live // run and fed by the owner
 	Log    *slog.Logger
@@ -210,11 +209,15 @@ func (g *gateway) reload(context.Context) error {
 	if g.cfg.Reload == nil {
 		return nil
 	}
-	values, err := g.cfg.Reload()
+	values, auth, err := g.cfg.Reload()
 	if err != nil {
 		return pgerr.New(pgerr.ConfigFileError, "configuration not reloaded: %s", pgerr.From(err).Message)
 	}
-	return g.params.setFile(values)
+	if err := g.params.setFile(values); err != nil {
+		return err
+	}
+	g.server.SetAuth(auth)
+	return nil
 }
 
 // forwardCancel passes a cancel request to the gateway whose session it names.

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"neki/internal/pgerr"
+	"neki/pooler"
+	"neki/settings"
 )
 
 // listenTCP opens a listener; none for "". A shared one lets a successor listen on the same port while this process
@@ -41,9 +46,9 @@ func listenTCP(address string, shared bool) (net.Listener, error) {
 	return l, nil
 }
 
-// listenClients opens a gateway's listeners for clients: its addresses, and a Unix socket in socketDir for the first
-// address's port.
-func listenClients(addresses []string, socketDir string) ([]net.Listener, error) {
+// listenClients opens a gateway's listeners for clients. A Unix socket in a directory has the port of the first address
+// in its name.
+func listenClients(addresses []settings.Listener) ([]net.Listener, error) {
 	var list []net.Listener
 	fail := func(err error) ([]net.Listener, error) {
 		for _, l := range list {
@@ -51,43 +56,107 @@ func listenClients(addresses []string, socketDir string) ([]net.Listener, error)
 		}
 		return nil, err
 	}
-	port := "5432"
-	for i, address := range addresses {
-		l, err := listenTCP(address, true)
+	port := ""
+	for _, address := range addresses {
+		if address.Directory() {
+			continue
+		}
+		l, err := listenTCP(address.Address, true)
+		if err != nil {
+			return fail(err)
+		}
+		if _, p, err := net.SplitHostPort(l.Addr().String()); err == nil && port == "" {
+			port = p
+		}
+		if len(address.Proxy) > 0 {
+			l = &pooler.ProxiedListener{Listener: l, From: address.Networks()}
+		}
+		list = append(list, l)
+	}
+	for _, address := range addresses {
+		if !address.Directory() {
+			continue
+		}
+		l, err := listenUnix(filepath.Join(address.Address, ".s.PGSQL."+cmp.Or(port, "5432")), os.FileMode(address.SocketMode()))
 		if err != nil {
 			return fail(err)
 		}
 		list = append(list, l)
-		if _, p, err := net.SplitHostPort(l.Addr().String()); err == nil && i == 0 {
-			port = p
-		}
 	}
-	if socketDir == "" {
-		return list, nil
-	}
-	l, err := listenUnix(filepath.Join(socketDir, ".s.PGSQL."+port))
-	if err != nil {
-		return fail(err)
-	}
-	return append(list, l), nil
+	return list, nil
 }
 
-// listenUnix opens a Unix socket for everybody, in the place of one that nobody listens on any more.
-func listenUnix(path string) (net.Listener, error) {
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = c.Close() // only asked whether somebody is there
-		return nil, pgerr.New(pgerr.SystemError, "another process listens on %s", path)
+// listenUnix opens a Unix socket in the place of one that nobody listens on any more, or that another gateway listens
+// on, which keeps the clients it has: that is how gateways follow each other. It becomes visible with its permissions.
+func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
+	lock := path + ".lock"
+	if pid := postgresLock(lock); pid > 0 {
+		return nil, pgerr.New(pgerr.SystemError, "a server with the pid %d listens on %s", pid, path).
+			WithDetail("%s says so.", lock)
 	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return nil, pgerr.New(pgerr.SystemError, "can't replace %s: %w", path, err)
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Remove(fresh); err != nil && !os.IsNotExist(err) { // of a process that had our pid
+		return nil, pgerr.New(pgerr.SystemError, "can't replace %s: %w", fresh, err)
 	}
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
 		return nil, pgerr.New(pgerr.SystemError, "can't listen on %s: %w", path, err)
 	}
-	if err := os.Chmod(path, 0o777); err != nil { // as Postgres: whoever may enter the directory may connect
-		_ = l.Close()
-		return nil, err
+	l.SetUnlinkOnClose(false)
+	owned := &unixListener{UnixListener: l, path: path, lock: lock}
+	if err := owned.show(fresh, mode); err != nil {
+		_ = owned.Close()
+		_ = os.Remove(fresh)
+		return nil, pgerr.New(pgerr.SystemError, "can't listen on %s: %w", path, err)
 	}
-	return l, nil
+	return owned, nil
+}
+
+// unixListener removes its socket when it is closed, unless a successor's has taken the place.
+type unixListener struct {
+	*net.UnixListener
+	path, lock string
+	self       os.FileInfo
+}
+
+// lockOwner is in a gateway's lock file where a Postgres has its data directory.
+const lockOwner = "neki gateway"
+
+// show gives the socket its permissions and its name, and writes the lock file that keeps a Postgres away.
+func (l *unixListener) show(fresh string, mode os.FileMode) error {
+	if err := os.Chmod(fresh, mode); err != nil {
+		return err
+	}
+	var err error
+	if l.self, err = os.Stat(fresh); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%d\n%s\n", os.Getpid(), lockOwner)
+	if err := os.WriteFile(l.lock, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, l.path)
+}
+
+// Close stops listening.
+func (l *unixListener) Close() error {
+	if now, err := os.Stat(l.path); err == nil && l.self != nil && os.SameFile(now, l.self) {
+		_ = os.Remove(l.path) // what stays is taken over by the next process
+		_ = os.Remove(l.lock)
+	}
+	return l.UnixListener.Close()
+}
+
+// postgresLock gives the pid of the living server that a lock file names, 0 when there is none or it is a gateway.
+func postgresLock(lock string) int {
+	text, err := os.ReadFile(lock)
+	if err != nil {
+		return 0
+	}
+	lines := strings.Split(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if err != nil || pid <= 1 || len(lines) > 1 && lines[1] == lockOwner || unix.Kill(pid, 0) == unix.ESRCH {
+		return 0
+	}
+	return pid
 }

@@ -62,7 +62,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, s *Startup, method Met
 	switch {
 	case method == MethodPassword:
 		return a.clear(s, secret)
-	case method == MethodMD5 && isMD5(secret):
+	case method == MethodMD5 && IsMD5(secret):
 		return nil, challengeMD5(s, secret)
 	}
 	return a.scram(s, secret)
@@ -146,7 +146,7 @@ func (a *Authenticator) clear(s *Startup, secret string) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	if isMD5(secret) {
+	if IsMD5(secret) {
 		if subtle.ConstantTimeCompare([]byte(secret), []byte(md5Secret(password, s.User))) != 1 {
 			return nil, errPassword(s.User)
 		}
@@ -198,8 +198,9 @@ func errPassword(user string) error {
 	return pgerr.Fatal(pgerr.InvalidPassword, "password authentication failed for user \"%s\"", user)
 }
 
-// isMD5 tells an md5 secret: "md5" and 32 lower-case hexadecimal digits.
-func isMD5(secret string) bool {
+// IsMD5 tells an md5 secret: "md5" and 32 lower-case hexadecimal digits. It is all one needs to log in where the same
+// secret is stored and md5 is asked for.
+func IsMD5(secret string) bool {
 	digits, ok := strings.CutPrefix(secret, "md5")
 	return ok && len(digits) == 2*md5.Size && strings.Trim(digits, "0123456789abcdef") == ""
 }

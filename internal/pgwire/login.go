@@ -28,6 +28,7 @@ type BackendLogin struct {
 	Params         []Pair      // further startup parameters
 	Keys           *Keys       // log in with a client's keys ...
 	Password       string      // ... or with a password, when Keys is nil; "" = none
+	MD5            string      // an md5 secret, as stored, for a server that asks by md5; "" = none
 	TLS            *tls.Config // nil: plain. Else TLS is required
 	AllowCleartext bool        // send Password in clear if the server asks so and the connection is TLS or a Unix socket
 	MaxIterations  int         // refuse a server that asks for more SCRAM rounds; 0 = 1 000 000

@@ -69,14 +69,18 @@ func (l *loginState) sendCleartext() error {
 }
 
 func (l *loginState) sendMD5(data []byte) error {
-	password, err := l.password("md5")
-	if err != nil {
-		return err
+	secret := l.login.MD5
+	if secret == "" || l.challenged {
+		password, err := l.password("md5")
+		if err != nil {
+			return err
+		}
+		secret = md5Secret(password, l.login.User)
 	}
 	if len(data) != 4 {
 		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid MD5 authentication request from server")
 	}
-	answer := md5Answer(md5Secret(password, l.login.User), [4]byte(data))
+	answer := md5Answer(secret, [4]byte(data))
 	return writeMessages(l.greeting.Conn, &pgproto3.PasswordMessage{Password: answer})
 }
 

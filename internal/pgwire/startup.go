@@ -43,7 +43,8 @@ const (
 
 // StartupConfig is what Accept needs to know of the server.
 type StartupConfig struct {
-	TLS *tls.Config // nil: TLS is declined. Cloned for each connection; session tickets are off, as in Postgres
+	TLS  *tls.Config // nil: TLS is declined. Cloned for each connection; session tickets are off, as in Postgres
+	Peer net.Addr    // where the client is, if a proxy said so; nil: where the connection comes from
 }
 
 // CancelKey is what a cancel request names.
@@ -57,6 +58,7 @@ type Startup struct {
 	Kind            Kind
 	Conn            net.Conn // the connection to go on with: a *tls.Conn when TLS, else the one given to Accept
 	Raw             net.Conn // the connection given to Accept, for deadlines, addresses and socket options
+	Peer            net.Addr // where the client is
 	TLS             bool
 	Direct          bool   // TLS was begun without an SSLRequest
 	ProtocolVersion uint32 // as negotiated: Protocol30 or Protocol32
@@ -114,7 +116,10 @@ func (s *Startup) Refuse(ctx context.Context, err error) error {
 func Accept(ctx context.Context, conn net.Conn, cfg StartupConfig) (*Startup, error) {
 	release := bind(ctx, conn)
 	defer release()
-	a := &acceptor{cfg: cfg, s: Startup{Conn: conn, Raw: conn}}
+	a := &acceptor{cfg: cfg, s: Startup{Conn: conn, Raw: conn, Peer: cfg.Peer}}
+	if cfg.Peer == nil {
+		a.s.Peer = conn.RemoteAddr()
+	}
 	err := a.run(ctx)
 	if err == nil {
 		return &a.s, nil

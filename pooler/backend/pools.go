@@ -39,8 +39,8 @@ type Pools struct {
 	nodes     atomic.Pointer[map[string]*NodeStats] // copied on growth
 	paramSets *paramSets
 
-	keysMu sync.Mutex
-	keys   map[string]*pgwire.Keys // by role: those of its last authentication
+	credentialsMu sync.RWMutex
+	credentials   map[string]Credential // by role: that of its last authentication
 
 	mu     sync.RWMutex
 	byKey  map[PoolKey]*Pool
@@ -58,7 +58,7 @@ func NewPools(cfg Config) *Pools {
 	if cfg.Prepared <= 0 {
 		cfg.Prepared = 200
 	}
-	p := &Pools{cfg: cfg, byKey: make(map[PoolKey]*Pool), keys: make(map[string]*pgwire.Keys), paramSets: newParamSets(), paused: make(map[string]bool)}
+	p := &Pools{cfg: cfg, byKey: make(map[PoolKey]*Pool), credentials: make(map[string]Credential), paramSets: newParamSets(), paused: make(map[string]bool)}
 	p.ctx, p.stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close, not by a caller
 	p.goroutines.Go(p.janitor)
 	return p
@@ -106,22 +106,40 @@ func (p *Pools) Pool(n *catalog.Node, user, database string) *Pool {
 // leadsTo reports whether the pool's connections are to where n is.
 func (p *Pool) leadsTo(n *catalog.Node) bool { return p.host == n.Host && p.port == n.Port }
 
-// Authenticated notes the keys of a role's last successful authentication: with them connections of the role are opened
-// from now on, for its earlier sessions too, since keys of before a change of password are void. nil: none are needed.
-func (p *Pools) Authenticated(user string, keys *pgwire.Keys) {
-	p.keysMu.Lock()
-	defer p.keysMu.Unlock()
-	if keys == nil {
-		delete(p.keys, user)
-		return
-	}
-	p.keys[user] = keys
+// Credential is what the gateway logs in to instances with, as a role: one of them, or nothing, for instances that trust
+// the gateway's certificate.
+type Credential struct {
+	Keys     *pgwire.Keys // of the client's own SCRAM exchange
+	Password string
+	MD5      string // the role's secret, if that is of the md5 kind
 }
 
-func (p *Pools) keysOf(user string) *pgwire.Keys {
-	p.keysMu.Lock()
-	defer p.keysMu.Unlock()
-	return p.keys[user]
+// Authenticated notes the credential of a role's last successful authentication: with it connections of the role are
+// opened from now on, for its earlier sessions too, since one of before a change of password is void. An empty one takes
+// the place of none.
+func (p *Pools) Authenticated(user string, c Credential) {
+	p.credentialsMu.RLock()
+	have := p.credentials[user]
+	p.credentialsMu.RUnlock()
+	if c == (Credential{}) || have.equal(c) {
+		return
+	}
+	p.credentialsMu.Lock()
+	defer p.credentialsMu.Unlock()
+	p.credentials[user] = c
+}
+
+func (c Credential) equal(o Credential) bool {
+	if c.Keys == nil || o.Keys == nil {
+		return c == o
+	}
+	return *c.Keys == *o.Keys
+}
+
+func (p *Pools) credentialOf(user string) Credential {
+	p.credentialsMu.RLock()
+	defer p.credentialsMu.RUnlock()
+	return p.credentials[user]
 }
 
 // Stats gives a row for each pool, in the order of their keys.
@@ -208,8 +226,10 @@ func (p *Pools) dial(pool *Pool) (*ServerConn, error) {
 	if err != nil {
 		return nil, &ConnectError{Node: pool.key.Node, Err: err}
 	}
+	secret := p.credentialOf(pool.key.User)
 	g, err := pgwire.Connect(ctx, nc, pgwire.BackendLogin{
-		User: pool.key.User, Database: pool.key.Database, Keys: p.keysOf(pool.key.User), TLS: p.cfg.TLS,
+		User: pool.key.User, Database: pool.key.Database, TLS: p.cfg.TLS,
+		Keys: secret.Keys, Password: secret.Password, MD5: secret.MD5,
 	})
 	if err != nil {
 		_ = nc.Close()
