@@ -163,6 +163,22 @@ func GetRule(ctx context.Context, store Store, cluster, shard string) (Rule, err
 	return r, err
 }
 
+// GetOperation reads the operation that a shard undergoes, linearizably; ErrNotFound when there is none.
+func GetOperation(ctx context.Context, store Store, cluster, shard string) (Operation, error) {
+	var o Operation
+	e, err := getJSON(ctx, store, OpKey(cluster, shard), &o)
+	o.ModRev = e.ModRev
+	return o, err
+}
+
+// PutOperation asks for an operation; ErrConflict when there is one already.
+func PutOperation(ctx context.Context, store Store, cluster, shard string, o Operation) (int64, error) {
+	if err := checkNames(cluster, shard); err != nil {
+		return 0, err
+	}
+	return putJSON(ctx, store, OpKey(cluster, shard), o, 0)
+}
+
 // PutTopology writes the data topology. rev is the revision that the user saw.
 func PutTopology(ctx context.Context, store Store, cluster string, t Topology, rev int64) (int64, error) {
 	return putJSON(ctx, store, TopologyKey(cluster), t, rev)

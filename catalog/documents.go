@@ -98,21 +98,61 @@ type Topology struct {
 	ModRev   int64           `json:"-"` // its revision, as users see it
 }
 
-// Rule says who leads a shard and who must acknowledge its commits (spec: high availability).
+// Rule says who leads a shard and who must acknowledge its commits (spec: high availability). Postgres is told to wait
+// for the acknowledgers that are not Leaving, and for the greater of W and NextW of them; a promotion counts all of
+// them, and W. So what Postgres demands is never less than what promotions rely on.
 type Rule struct {
-	Term      int64    `json:"term"`
-	Sub       int64    `json:"sub"`
-	Phase     string   `json:"phase"` // active, promoting, switching or bootstrap
-	Leader    string   `json:"leader,omitempty"`
-	Cohort    []string `json:"cohort,omitempty"`
+	Term      int64    `json:"term"`              // grows with each change of the leader
+	Sub       int64    `json:"sub"`               // grows with each other change, within the term
+	Phase     string   `json:"phase"`             // active, promoting, switching or bootstrap
+	Leader    string   `json:"leader,omitempty"`  // of the term; "" while it is not chosen; never changed within a term
+	Cohort    []string `json:"cohort,omitempty"`  // leader and acknowledgers; while no leader is chosen: none
+	Leaving   []string `json:"leaving,omitempty"` // of the cohort: Postgres is to wait for them no longer
 	Policy    string   `json:"policy,omitempty"`
 	W         int      `json:"w"`
+	NextW     int      `json:"next_w,omitempty"` // while W is being raised
 	Timeline  int32    `json:"tli,omitempty"`
 	SwitchLSN LSN      `json:"switch_lsn,omitempty"`
-	Prev      *Rule    `json:"prev,omitempty"`
-	OpID      string   `json:"op_id,omitempty"`
-	SystemID  string   `json:"sysid,omitempty"`
-	ModRev    int64    `json:"-"`
+	// Prev is, while promoting, the rule before: its commits must be found, too.
+	Prev *Rule `json:"prev,omitempty"`
+	// Candidate is whom an operator wants to lead, "" = the best.
+	Candidate string `json:"candidate,omitempty"`
+	// AcceptLoss: an operator has given up commits that can't be found.
+	AcceptLoss bool   `json:"accept_loss,omitempty"`
+	OpID       string `json:"op_id,omitempty"`
+	Reason     string `json:"reason,omitempty"` // for the term
+	SystemID   string `json:"sysid,omitempty"`
+	ModRev     int64  `json:"-"`
+}
+
+// History is what is known of one term of a shard. It is written once, with the rule that makes the term active.
+type History struct {
+	Term      int64     `json:"term"`
+	Leader    string    `json:"leader"`
+	Timeline  int32     `json:"tli"`
+	Parent    int32     `json:"parent_tli,omitempty"`
+	SwitchLSN LSN       `json:"switch_lsn"` // where the timeline left its parent
+	Reason    string    `json:"reason,omitempty"`
+	At        time.Time `json:"at,omitzero"`
+}
+
+// Kinds of an Operation.
+const (
+	OpSwitchover = "switchover" // planned: nothing is lost, no client sees an error
+	OpFailover   = "failover"   // forced: the leader is killed if it still lives
+)
+
+// Operation is what an operator asked for of a shard: one at a time, until it is done or given up.
+type Operation struct {
+	ID         string        `json:"op_id"`
+	Kind       string        `json:"kind"`
+	Candidate  string        `json:"candidate,omitempty"` // "" = the best
+	AcceptLoss bool          `json:"accept_loss,omitempty"`
+	FromTerm   int64         `json:"from_term"` // it is done when a later term is active
+	Timeout    time.Duration `json:"timeout_ns,omitempty"`
+	By         string        `json:"by,omitempty"`
+	At         time.Time     `json:"at,omitzero"`
+	ModRev     int64         `json:"-"`
 }
 
 // Event is what the admin or an operator did, for neki.events.

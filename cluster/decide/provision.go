@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"neki/catalog"
 )
@@ -15,30 +16,17 @@ type Shard struct {
 	Want    int          // instances that can lead or acknowledge: 1 + the profile's replicas
 	// Patient: more members may still appear; wait for Want of them before the shard is begun or opened.
 	Patient bool
-}
 
-// Member is what is known of one instance.
-type Member struct {
-	ID       string
-	Rdonly   bool
-	Address  string // host:port of its Postgres
-	Known    bool   // its agent has answered; the rest is what it said
-	Empty    bool
-	SystemID string
-	OwnTerm  int64  // in which it was told to lead
-	Standby  bool   // it has standby.signal
-	Source   string // node that it follows, and where that is
-	SourceAt string
-	Peers    []string // slots that it was told to keep
-	Standbys []string // synchronous standbys that it was told, with Acks
-	Acks     int
-	Ordered  bool // Standbys and Acks were told at all
-
-	Up        bool // Postgres answers
-	Primary   bool // and is not in recovery
-	Streaming bool
-	Timeline  int32
-	Busy      bool // an order that takes long is under way
+	Op *catalog.Operation // nil = none
+	// OpAge is how long this admin has seen Op, RuleAge how long the present rule and TermAge the present term.
+	OpAge, RuleAge, TermAge time.Duration
+	// Failovers is how many terms began in the last five minutes, as the shard's history or this admin's memory has it.
+	Failovers int
+	// GatewaysReach: gateways say that they hear the leader, though this admin may not.
+	GatewaysReach bool
+	Timing        Timing
+	// Flaws are bugs that the simulator's own tests put back in. The zero value has none.
+	Flaws Flaws
 }
 
 // Kind is what an Action does.
@@ -50,14 +38,29 @@ const (
 	Init                   // have Node run initdb, and start
 	Record                 // write the shard's system identifier
 	Apply                  // have Node, the primary, make cluster roles and stubs
-	Lead                   // have Node keep slots for Peers and wait for Acks of Standbys
-	Clone                  // have Node copy Source and follow it
-	Follow                 // have Node follow Source
+	Lead                   // have Node keep slots for Peers and wait for Acks of Standbys, by the rule's Term and Sub
+	Clone                  // have Node, empty, copy Source and follow it
+	Follow                 // have Node follow Source, the leader of Term
 	Grow                   // write Standbys as acknowledgers in the rule
 	Open                   // declare the shard ready
+
+	Write   // write Rule, and Doc, History and the end of Op with it, in one transaction
+	Recruit // have Node promise to acknowledge nothing below Term, cut its receiver or kill its primary, and report
+	Promote // have Node lead Term: promote, wait for Acks of Standbys, commit the barrier, then open to clients
+	Fence   // have Node, the primary, drain its clients and then acknowledge nothing more in Term; it reports where
+	Unfence // have Node, the primary, take clients again, once it has read that the rule is active in Term
+	Start   // have Node start its stopped primary again, in place, by the restart rule
+	Hold    // have Node stop Postgres, and keep it stopped
+	Release // have Node start Postgres after Hold
+	Rewind  // have Node, which isn't in the cohort, run pg_rewind from Source and follow it
+	Rebuild // have Node, which isn't in the cohort, throw its data away and copy Source
+	Resume  // have Node go on with replay: resume it when it is paused, end the queries that block it
 )
 
-var kindNames = []string{"none", "claim", "init", "record", "apply", "lead", "clone", "follow", "grow", "open"}
+var kindNames = []string{
+	"none", "claim", "init", "record", "apply", "lead", "clone", "follow", "grow", "open",
+	"write", "recruit", "promote", "fence", "unfence", "start", "hold", "release", "rewind", "rebuild", "resume",
+}
 
 // String gives the kind's name.
 func (k Kind) String() string {
@@ -76,6 +79,13 @@ type Action struct {
 	Peers    []string
 	Standbys []string
 	Acks     int
+
+	Term, Sub int64            // of the rule that an order follows from
+	Rule      *catalog.Rule    // of Write; nil = as it is
+	Doc       *catalog.Shard   // of Write; nil = as it is
+	History   *catalog.History // of Write; nil = none
+	EndOp     string           // of Write: how Op ended; "" = it goes on
+	Why       string
 }
 
 // String gives the action in one line.
@@ -93,16 +103,55 @@ func (a Action) String() string {
 	if a.Kind == Lead {
 		s += fmt.Sprintf(" slots %v", a.Peers)
 	}
-	if a.Kind == Lead || a.Kind == Grow {
+	if a.Kind == Lead || a.Kind == Grow || a.Kind == Promote {
 		s += fmt.Sprintf(" %d of %v", a.Acks, a.Standbys)
+	}
+	if a.Kind > Open && a.Kind != Write {
+		s += fmt.Sprintf(" term %d", a.Term)
+	}
+	if a.Kind == Write {
+		s += a.writes()
+	}
+	if a.Why != "" {
+		s += " (" + a.Why + ")"
 	}
 	return s
 }
 
-// Verdict is what to do now, in this order, and what stands in the way of more.
+// writes tells what a Write writes.
+func (a Action) writes() string {
+	var s string
+	if r := a.Rule; r != nil {
+		s += fmt.Sprintf(" rule %d.%d %s leader %q cohort %v w %d", r.Term, r.Sub, r.Phase, r.Leader, r.Cohort, r.W)
+		if len(r.Leaving) > 0 {
+			s += fmt.Sprintf(" leaving %v", r.Leaving)
+		}
+		if r.NextW > 0 {
+			s += fmt.Sprintf(" next w %d", r.NextW)
+		}
+		for p := r.Prev; p != nil; p = p.Prev {
+			s += fmt.Sprintf(" after %d.%d", p.Term, p.Sub)
+		}
+	}
+	if d := a.Doc; d != nil {
+		s += fmt.Sprintf(" shard primary %s term %d", d.Primary, d.Term)
+		if d.ReadOnly {
+			s += " read-only"
+		}
+	}
+	if a.EndOp != "" {
+		s += " end of operation: " + a.EndOp
+	}
+	return s
+}
+
+// Verdict is what to do now and what stands in the way of more. Orders to different nodes are given at once, those to
+// one node in order. A Write is the last of a Verdict (but for Grow, of provisioning): the next step needs a new look.
 type Verdict struct {
 	Actions  []Action
 	Problems []string
+	// Soon: look again after this time, without an event; 0 = at the next poll.
+	Soon time.Duration
 }
 
 func (v *Verdict) do(a Action) { v.Actions = append(v.Actions, a) }
@@ -115,6 +164,8 @@ func (v *Verdict) problem(format string, args ...any) {
 const (
 	PhaseBootstrap = "bootstrap"
 	PhaseActive    = "active"
+	PhaseSwitching = "switching" // active still, but the leader is to be fenced for a planned switchover
+	PhasePromoting = "promoting" // a leader of the term is looked for or, once Leader is set, promoted
 )
 
 // Durability policies.
