@@ -6,7 +6,7 @@ SHELL := /bin/bash
 GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 UNIT     := $(GO) list ./... | grep -v '/regress\(/\|$$\)'
-FUZZTIME ?= 20s
+FUZZTIME ?= 60s
 SUITES   ?=
 DEV      ?=
 BENCH    ?=
@@ -36,7 +36,7 @@ fmt: ## Format the Go sources
 bench: setup-bench build ## Measure the gateway beside PgBouncer and write docs/performance.md (BENCH="--rounds 9" adds flags)
 	$(GO) run ./regress/bench $(BENCH)
 
-fuzz: ## Run each fuzz test for FUZZTIME (default 20s)
+fuzz: ## Run each fuzz test for FUZZTIME (default 60s)
 	scripts/fuzz.sh $(FUZZTIME)
 
 regress: setup-test build regress-only ## Run pg_regress suites and drivers against a cluster (SUITES="settings errors" picks suites)

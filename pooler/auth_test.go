@@ -1,11 +1,13 @@
 package pooler
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -307,5 +309,46 @@ func TestReplicationConnections(t *testing.T) {
 	cfg.RuntimeParams["replication"] = "false"
 	if got := answerOf(t, cfg); got != "in as "+testpg.Superuser {
 		t.Error(got)
+	}
+}
+
+// TestProxiedClients come through a proxy: rules and neki.sessions go by the address that it tells.
+func TestProxiedClients(t *testing.T) {
+	g := startGateway(t, gatewayOptions{config: func(c *Config) {
+		c.Listeners[0] = &ProxiedListener{Listener: c.Listeners[0], From: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}
+		c.Auth.Rules = mustRules(t, "host all all 127.0.0.1/32 scram-sha-256\nhost all all 203.0.113.0/24 scram-sha-256")
+	}})
+	header := func(last byte) string {
+		return "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xcb\x00\x71" + string(last) + "\x7f\x00\x00\x01\x30\x39\x15\x38"
+	}
+	dial := func(from, header string) *pgx.ConnConfig {
+		cfg := g.config("")
+		cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+			conn, err := d.DialContext(ctx, network, addr)
+			if err == nil {
+				_, err = conn.Write([]byte(header))
+			}
+			return conn, err
+		}
+		return cfg
+	}
+	conn := g.connectAs(dial("127.0.0.2", header(7)))
+	rows, err := g.server.Facts().Sessions(t.Context())
+	if err != nil || len(rows) != 1 || rows[0].ClientAddr != "203.0.113.7" || uint32(rows[0].PID) != conn.PgConn().PID() {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	if got := answerOf(t, dial("127.0.0.1", "")); got != "in as "+testpg.Superuser {
+		t.Errorf("a client that is no proxy: %s", got)
+	}
+	for name, cfg := range map[string]*pgx.ConnConfig{
+		"a header of who is no proxy": dial("127.0.0.1", header(7)),
+		"a proxy without a header":    dial("127.0.0.2", ""),
+		"a header cut short":          dial("127.0.0.2", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x02ab"),
+		"a client of no rule":         dial("127.0.0.3", ""),
+	} {
+		if got := answerOf(t, cfg); strings.HasPrefix(got, "in as") {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
