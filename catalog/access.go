@@ -179,11 +179,6 @@ func PutOperation(ctx context.Context, store Store, cluster, shard string, o Ope
 	return putJSON(ctx, store, OpKey(cluster, shard), o, 0)
 }
 
-// PutTopology writes the data topology. rev is the revision that the user saw.
-func PutTopology(ctx context.Context, store Store, cluster string, t Topology, rev int64) (int64, error) {
-	return putJSON(ctx, store, TopologyKey(cluster), t, rev)
-}
-
 // PutParameter writes a parameter's text; scope is gateway or admin. Whether the text is good is the caller's to check.
 func PutParameter(ctx context.Context, store Store, cluster, scope, name, value string) (int64, error) {
 	if err := checkNames(cluster, scope, name); err != nil {

@@ -89,13 +89,14 @@ type Profile struct {
 	ModRev          int64             `json:"-"`
 }
 
-// Topology is the data topology document, as spec'd in the manual, with what goes with a revision of it.
-type Topology struct {
+// TopologyDocument is one revision of the data topology as it is stored, with what goes with it.
+type TopologyDocument struct {
+	Revision int64           `json:"revision"` // 1, 2, 3 ...: what users see and expect
 	Document json.RawMessage `json:"document"`
 	By       string          `json:"by,omitempty"`
 	Comment  string          `json:"comment,omitempty"`
 	At       time.Time       `json:"at,omitzero"`
-	ModRev   int64           `json:"-"` // its revision, as users see it
+	ModRev   int64           `json:"-"` // of the store
 }
 
 // Rule says who leads a shard and who must acknowledge its commits (spec: high availability). Postgres is told to wait

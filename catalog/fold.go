@@ -15,6 +15,9 @@ import (
 type documents struct {
 	rev     int64
 	entries map[string]Entry
+
+	topology    *Topology // of the document with that ModRev; 0: there is none
+	topologyRev int64
 }
 
 // replace takes a whole listing and reports whether anything is different.
@@ -52,7 +55,7 @@ type folder struct {
 // fold makes a Snapshot of the documents. One that can't be read is logged and left out.
 func fold(d *documents, cluster string, log *slog.Logger) *Snapshot {
 	f := folder{
-		snap: &Snapshot{Revision: d.rev, Cluster: cluster}, log: log,
+		snap: &Snapshot{Revision: d.rev, Cluster: cluster, SchemaRev: d.entries[SchemaKey(cluster)].ModRev}, log: log,
 		rules: map[string]Rule{}, live: map[string]bool{},
 	}
 	prefix := Prefix(cluster)
@@ -62,7 +65,34 @@ func fold(d *documents, cluster string, log *slog.Logger) *Snapshot {
 		}
 	}
 	f.finish()
+	f.snap.topology = d.compile(f.snap, log)
 	return f.snap
+}
+
+// compile gives the topology of a Snapshot, the same as long as its document is.
+func (d *documents) compile(s *Snapshot, log *slog.Logger) *Topology {
+	doc := &s.TopologyDocument
+	if doc.ModRev == 0 {
+		d.topology, d.topologyRev = nil, 0
+		home := ""
+		if sh := s.Authoritative(); sh != nil {
+			home = sh.UID
+		}
+		return implicitTopology(home)
+	}
+	if doc.ModRev == d.topologyRev {
+		return d.topology
+	}
+	t, problems := ParseTopology(doc.Document)
+	if t == nil {
+		t = &Topology{} // places nothing
+	}
+	t.Revision = doc.Revision
+	if len(problems) > 0 {
+		log.Error("the data topology has errors: what they concern is not placed", "revision", doc.Revision, "problems", problems)
+	}
+	d.topology, d.topologyRev = t, doc.ModRev
+	return t
 }
 
 func (f *folder) add(path []string, e Entry) error {
@@ -83,8 +113,8 @@ func (f *folder) add(path []string, e Entry) error {
 	case path[0] == "parameters" && len(path) == 3:
 		f.snap.Parameters = append(f.snap.Parameters, ClusterParameter{path[1], path[2], string(e.Value)})
 	case path[0] == "topology" && len(path) == 1:
-		f.snap.Topology.ModRev = e.ModRev
-		return decode(e, &f.snap.Topology)
+		f.snap.TopologyDocument.ModRev = e.ModRev
+		return decode(e, &f.snap.TopologyDocument)
 	}
 	return nil
 }
@@ -183,6 +213,6 @@ func planKey(d *documents, s *Snapshot) string {
 		sh := &s.Shards[i]
 		fmt.Fprintf(&b, "%q %q %t %q\n", sh.UID, sh.Name, sh.Authoritative, sh.Groups)
 	}
-	fmt.Fprintf(&b, "%d %d", s.Topology.ModRev, d.entries[SchemaKey(s.Cluster)].ModRev)
+	fmt.Fprintf(&b, "%d %d", s.TopologyDocument.ModRev, s.SchemaRev)
 	return b.String()
 }

@@ -62,6 +62,10 @@ func ParameterKey(cluster, scope, name string) string {
 // TopologyKey gives the key of the Topology.
 func TopologyKey(cluster string) string { return Prefix(cluster) + "topology" }
 
+// TopologyHistoryPrefix gives the prefix of all revisions that the Topology ever had; it is not below Prefix, for
+// gateways don't follow them.
+func TopologyHistoryPrefix(cluster string) string { return "/neki/v1-topology/" + cluster + "/" }
+
 // SchemaKey gives the key that is written, with any value, when DDL may have changed what plans depend on.
 func SchemaKey(cluster string) string { return Prefix(cluster) + "schema" }
 

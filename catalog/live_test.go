@@ -363,7 +363,7 @@ func TestPlanVersion(t *testing.T) {
 			{"DDL", func() error { return catalog.TouchSchema(t.Context(), w.store, cluster) }, true},
 			{"DDL again", func() error { return catalog.TouchSchema(t.Context(), w.store, cluster) }, true},
 			{"topology", func() error {
-				_, err := catalog.PutTopology(t.Context(), w.store, cluster, catalog.Topology{Document: []byte(`{}`)}, 0)
+				_, err := catalog.PutTopology(t.Context(), w.store, cluster, catalog.TopologyDocument{Document: []byte(`{}`)}, 0)
 				return err
 			}, true},
 		} {

@@ -13,18 +13,22 @@ type Snapshot struct {
 	// PlanVersion changes only when plans may change: with shards, the topology and the schema, not with health. It
 	// grows, in this process.
 	PlanVersion uint64
-	Cluster     string
-	Shards      []Shard
-	Nodes       []Node
-	Gateways    []Gateway
-	Admins      []Admin
-	Profiles    []Profile
-	Parameters  []ClusterParameter
-	Topology    Topology // Document is nil when none was ever set
+	// SchemaRev changes when DDL may have changed what plans depend on: see TouchSchema.
+	SchemaRev  int64
+	Cluster    string
+	Shards     []Shard
+	Nodes      []Node
+	Gateways   []Gateway
+	Admins     []Admin
+	Profiles   []Profile
+	Parameters []ClusterParameter
+	// TopologyDocument is the document that Topology gives compiled; its Revision is 0 when none was ever set.
+	TopologyDocument TopologyDocument
 
-	rules   []Rule        // of the shards, at the same places; the zero Rule where there is none
-	ofShard []shardNodes  // of the shards, at the same places
-	health  []*NodeHealth // of the nodes, at the same places; nil = no report yet
+	topology *Topology
+	rules    []Rule        // of the shards, at the same places; the zero Rule where there is none
+	ofShard  []shardNodes  // of the shards, at the same places
+	health   []*NodeHealth // of the nodes, at the same places; nil = no report yet
 }
 
 type shardNodes struct {
@@ -34,6 +38,18 @@ type shardNodes struct {
 
 // ClusterParameter is a parameter that was set by SQL.
 type ClusterParameter struct{ Scope, Name, Value string }
+
+// Topology gives the data topology. It is never nil: without a document all is on the authoritative shard. What a document
+// that was forced on the cluster has wrong is not placed.
+func (s *Snapshot) Topology() *Topology {
+	if s.topology != nil {
+		return s.topology
+	}
+	if home := s.Authoritative(); home != nil { // a Snapshot that no Live made
+		return implicitTopology(home.UID)
+	}
+	return implicitTopology("")
+}
 
 // Shard gives the shard of that uid, nil when there is none.
 func (s *Snapshot) Shard(uid string) *Shard {

@@ -16,6 +16,7 @@ import (
 type database struct {
 	name      string
 	functions *plan.Functions
+	relations *plan.RelCatalog
 
 	mu   sync.Mutex
 	envs map[envKey]*plan.Env // shared by sessions that are alike
@@ -37,7 +38,7 @@ func (d *database) env(user, path string) *plan.Env {
 	if d.envs == nil || len(d.envs) >= maxEnvs {
 		d.envs = make(map[envKey]*plan.Env)
 	}
-	e := plan.NewEnv(d.name, user, path, d.functions)
+	e := plan.NewEnv(d.name, user, path, d.functions).WithRelations(d.relations)
 	d.envs[key] = e
 	return e
 }
@@ -76,12 +77,23 @@ func (d *databases) get(name string) *database {
 	db.functions = plan.NewFunctions(func(ctx context.Context) ([]plan.Function, []plan.Relation, error) {
 		return d.load(ctx, name)
 	})
+	db.relations = plan.NewRelCatalog(func(scan func([]byte) error) error {
+		return d.loadRelations(name, scan)
+	}, func() int64 { return d.srv.cfg.Cluster.Snapshot().SchemaRev })
 	d.known[name] = db
 	d.joined.Go(func() { db.functions.Run(d.ctx, functionsInterval, d.srv.log) })
+	d.joined.Go(func() { db.relations.Run(d.ctx, functionsInterval, d.srv.log) })
 	return db
 }
 
-// functionsInterval is how often pg_proc is read again: functions made past this gateway are learned then.
+func (d *databases) loadRelations(name string, scan func([]byte) error) error {
+	return d.srv.control.query(d.ctx, name, plan.RelCatalogQuery, nil, func(rows pgx.Rows) error {
+		return scan(rows.RawValues()[0])
+	})
+}
+
+// functionsInterval is how often pg_proc, and relations if they are needed, are read again: what was made past this
+// gateway is learned then.
 const functionsInterval = 30 * time.Second
 
 // reload reads pg_proc of every database again, and returns when that is done. A database that can't be read keeps what
@@ -91,6 +103,9 @@ func (d *databases) reload(ctx context.Context) {
 	known := slices.Collect(maps.Values(d.known))
 	d.mu.Unlock()
 	for _, db := range known {
+		if err := db.relations.Refresh(); err != nil {
+			d.srv.log.Warn("the schema of the database can't be read", "database", db.name, "error", err)
+		}
 		for range reloadTries {
 			if err := db.functions.Refresh(ctx); err != nil {
 				d.srv.log.Warn("functions of the database can't be read", "database", db.name, "error", err)

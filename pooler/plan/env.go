@@ -31,13 +31,15 @@ type FuncCatalog interface {
 type Env struct {
 	searchPath []string // as searched: pg_catalog in its place, "$user" resolved
 	funcs      FuncCatalog
+	rels       *RelCatalog // nil: no relation is known
+	database   string
 	hash       uint64
 }
 
 // NewEnv makes an Env. user is the current_user, searchPath the value that SHOW search_path gives; funcs may be nil:
 // then no function is known.
 func NewEnv(database, user, searchPath string, funcs FuncCatalog) *Env {
-	e := &Env{searchPath: resolvePath(searchPath, user), funcs: funcs}
+	e := &Env{searchPath: resolvePath(searchPath, user), funcs: funcs, database: database}
 	h := xxh3.New()
 	for _, part := range append([]string{database, user}, e.searchPath...) {
 		_, _ = h.WriteString(part) // a hash's Write never fails
@@ -50,11 +52,29 @@ func NewEnv(database, user, searchPath string, funcs FuncCatalog) *Env {
 // SearchPath gives the schemas in the order in which they are searched.
 func (e *Env) SearchPath() []string { return slices.Clone(e.searchPath) }
 
+// WithRelations gives the Env that also knows the relations and types of its database.
+func (e *Env) WithRelations(rels *RelCatalog) *Env {
+	with := *e
+	with.rels = rels
+	return &with
+}
+
+// Relations gives what knows the relations and types of the database; nil when nothing does.
+func (e *Env) Relations() *RelCatalog { return e.rels }
+
+// Database gives the name of the database.
+func (e *Env) Database() string { return e.database }
+
+// functionsVersion changes whenever functions or relations may have. Both versions only grow, and so does their sum.
 func (e *Env) functionsVersion() uint64 {
-	if e.funcs == nil {
-		return 0
+	var v uint64
+	if e.funcs != nil {
+		v = e.funcs.Version()
 	}
-	return e.funcs.Version()
+	if e.rels != nil {
+		v += e.rels.Version()
+	}
+	return v
 }
 
 // resolvePath reads a search_path value: identifiers, quoted or not, between commas.
