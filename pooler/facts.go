@@ -56,7 +56,7 @@ func (c *Session) row() admin.SessionRow {
 	}
 	c.mu.Lock()
 	public := c.public
-	if c.interrupt != nil && c.queued.Load() {
+	if c.queued {
 		r.WaitReason = "waits for a server connection"
 	}
 	c.mu.Unlock()

@@ -74,8 +74,9 @@ type Session struct {
 	parsing    []parsing
 
 	shards []shardState
-	pool   *backend.Pool // used last
-	avoid  string        // the replica that has just failed the present statement
+	pool   *backend.Pool   // used last
+	ticket *backend.Ticket // for waiting in its queue; nil until it did
+	avoid  string          // the replica that has just failed the present statement
 
 	work    *work
 	copied  int // bytes of a large CopyData still to come
@@ -98,7 +99,6 @@ type Session struct {
 	leasedShard atomic.Pointer[string]
 	leaving     atomic.Bool   // drain: end when outside a transaction
 	feeding     atomic.Bool   // waits for more COPY data of the client
-	queued      atomic.Bool   // waits, or has just waited, for a server connection
 	parked      atomic.Uint64 // counts the waits for the client
 	seenPark    uint64        // the sweeper's own: as of its last look
 	checkedPark uint64        // and the wait in which it found the client alive
@@ -108,6 +108,7 @@ type Session struct {
 	cause     *pgerr.Error        // why the session must end
 	killed    time.Time           // when kill was called
 	interrupt chan struct{}       // closed to end a wait; nil while there is none
+	queued    bool                // waits, or has just waited, for a server connection
 	canceled  int64               // the statement that was cancelled and has not noticed yet, by its begun
 	public    publicState
 }

@@ -4,16 +4,29 @@ import (
 	"time"
 
 	"neki/internal/pgerr"
+	"neki/pooler/backend"
 )
 
 // waiting is a Session as the pools see it while it waits for a connection.
 type waiting Session
 
-// Interrupted gives the channel that ends the wait.
-func (w *waiting) Interrupted() <-chan struct{} {
-	c := (*Session)(w)
-	c.queued.Store(true)
-	return c.interruptChan()
+// Ticket gives the session's place holder in queues.
+func (w *waiting) Ticket() *backend.Ticket {
+	if w.ticket == nil {
+		w.ticket = backend.NewTicket()
+	}
+	return w.ticket
+}
+
+// Queued begins a wait that a cancel or kill can end.
+func (w *waiting) Queued() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.canceled == w.begun.UnixNano() || w.cause != nil {
+		return errCanceled
+	}
+	w.queued = true
+	return nil
 }
 
 // InterruptCause says why the wait ends.
@@ -49,7 +62,7 @@ func (c *Session) interruptChan() <-chan struct{} {
 func (c *Session) waitEnded() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.canceled = 0
+	c.canceled, c.queued = 0, false
 	if c.cause != nil {
 		return c.cause
 	}
@@ -73,6 +86,9 @@ func (c *Session) pause(changed <-chan struct{}, limit time.Duration) error {
 
 // wakeLocked ends a wait, if there is one. The caller holds mu.
 func (c *Session) wakeLocked() {
+	if c.queued {
+		c.ticket.Interrupt()
+	}
 	if c.interrupt != nil {
 		close(c.interrupt)
 		c.interrupt = nil
@@ -127,13 +143,12 @@ func (c *Session) endCause() *pgerr.Error {
 func (c *Session) beginActive() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.interrupt = nil
+	c.interrupt, c.queued = nil, false
 	if c.canceled != 0 && c.canceled == c.begun.UnixNano() {
 		c.canceled = 0
 		return errCanceled
 	}
 	c.active = c.lease
-	c.queued.Store(false)
 	return nil
 }
 

@@ -1,7 +1,9 @@
 package backend
 
 import (
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"neki/catalog"
@@ -36,9 +38,11 @@ type Pool struct {
 
 // Waiter is what a session that waits for a connection tells and hears.
 type Waiter interface {
-	// Interrupted gives a channel that is closed when the session must stop waiting.
-	Interrupted() <-chan struct{}
-	// InterruptCause says why.
+	// Ticket gives the session's place holder, the same at each wait.
+	Ticket() *Ticket
+	// Queued tells that the wait begins: from now on the ticket's Interrupt ends it. The error ends it at once.
+	Queued() error
+	// InterruptCause says why Interrupt was called.
 	InterruptCause() error
 	// Waiting is called once the wait has lasted long, with the place in the queue (1 is next).
 	Waiting(place int)
@@ -47,25 +51,45 @@ type Waiter interface {
 // noticeAfter is how long a session waits before it is told so.
 const noticeAfter = 5 * time.Second
 
-type waiter struct {
-	want *settings.Vars
-	got  chan grant // one buffered
-	next *waiter
-	prev *waiter
+// Ticket holds a session's place in the queue of a pool. A session has one and uses it for every wait, so that waiting
+// costs no allocation; what else could end a wait (time, a cancel request, the pool's end) comes by the same channel.
+type Ticket struct {
+	pool atomic.Pointer[Pool] // of the present or the last wait
+	got  chan grant           // room for one notice and the end of the wait
+
+	// Of the wait, under the pool's mu.
+	want       *settings.Vars
+	since      time.Time
+	noticed    bool
+	next, prev *Ticket
 }
 
+// NewTicket makes a ticket.
+func NewTicket() *Ticket { return &Ticket{got: make(chan grant, 2)} }
+
+// Interrupt ends the wait, if there is one. Anybody may call it.
+func (t *Ticket) Interrupt() {
+	if p := t.pool.Load(); p != nil {
+		p.end(t, errInterrupted)
+	}
+}
+
+var errInterrupted = errors.New("the wait for a connection was interrupted")
+
+// grant is how a wait ends, or a notice that it lasts.
 type grant struct {
-	sc  *ServerConn
-	err error
+	sc    *ServerConn
+	err   error
+	place int // not 0: a notice
 }
 
 // waitList is a FIFO queue that waiters can leave.
 type waitList struct {
-	first, last *waiter
+	first, last *Ticket
 	n           int
 }
 
-func (l *waitList) push(w *waiter) {
+func (l *waitList) push(w *Ticket) {
 	if w.prev = l.last; l.last != nil {
 		l.last.next = w
 	} else {
@@ -76,7 +100,7 @@ func (l *waitList) push(w *waiter) {
 }
 
 // remove takes w out; false when it is not there any more.
-func (l *waitList) remove(w *waiter) bool {
+func (l *waitList) remove(w *Ticket) bool {
 	if w.prev == nil && l.first != w {
 		return false
 	}
@@ -95,7 +119,7 @@ func (l *waitList) remove(w *waiter) bool {
 	return true
 }
 
-func (l *waitList) place(w *waiter) int {
+func (l *waitList) place(w *Ticket) int {
 	n := 1
 	for x := l.first; x != nil && x != w; x = x.next {
 		n++
@@ -158,11 +182,13 @@ func (p *Pool) Acquire(want *settings.Vars, w Waiter, now time.Time) (*ServerCon
 			return sc, nil
 		}
 	}
-	me := &waiter{want: want, got: make(chan grant, 1)}
-	p.waiters.push(me)
+	t := w.Ticket()
+	t.pool.Store(p)
+	t.want, t.since, t.noticed = want, p.pools.now(), false
+	p.waiters.push(t)
 	p.openMoreLocked()
 	p.mu.Unlock()
-	return p.wait(me, w, p.pools.now())
+	return p.wait(t, w)
 }
 
 // takeIdleLocked takes an idle connection that is fit for use, nil when there is none.
@@ -216,85 +242,98 @@ func (p *Pool) openOne() {
 	p.opening--
 	if err != nil {
 		p.open--
-		if w := p.waiters.first; w != nil { // only the one who waits longest: others may still get a connection
-			p.waiters.remove(w)
-			w.got <- grant{err: err}
+		if t := p.waiters.first; t != nil { // only the one who waits longest: others may still get a connection
+			p.endLocked(t, grant{err: err}, p.pools.now())
 		}
 		p.openMoreLocked()
 		p.mu.Unlock()
 		return
 	}
 	p.greeting, p.greeted = sc.params, sc.opened
-	p.handOverLocked(sc)
+	p.handOverLocked(sc, sc.opened)
 	p.mu.Unlock()
 }
 
 // handOverLocked gives a usable connection to the next in the queue, or lets it rest.
-func (p *Pool) handOverLocked(sc *ServerConn) {
+func (p *Pool) handOverLocked(sc *ServerConn, now time.Time) {
 	if p.closed {
 		p.open--
 		p.pools.discard(sc)
 		return
 	}
-	if w := p.waiters.first; w != nil && !p.paused {
-		p.waiters.remove(w)
-		w.got <- grant{sc: sc}
+	if t := p.waiters.first; t != nil && !p.paused {
+		p.endLocked(t, grant{sc: sc}, now)
 		return
 	}
 	p.idle = append(p.idle, sc)
 }
 
-func (p *Pool) wait(me *waiter, w Waiter, since time.Time) (*ServerConn, error) {
-	var timeout <-chan time.Time
-	limit := p.pools.params().PoolMaxWait
-	if limit > 0 {
-		t := time.NewTimer(limit)
-		defer t.Stop()
-		timeout = t.C
+// endLocked takes t out of the queue and tells it how its wait ends.
+func (p *Pool) endLocked(t *Ticket, g grant, now time.Time) {
+	if p.waiters.remove(t) {
+		p.maxWait = max(p.maxWait, now.Sub(t.since))
+		t.got <- g
 	}
-	notice := time.NewTimer(noticeAfter)
-	defer notice.Stop()
+}
+
+// end ends t's wait with an error, if it waits here.
+func (p *Pool) end(t *Ticket, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endLocked(t, grant{err: err}, p.pools.now())
+}
+
+// wait waits for the end of t's wait.
+func (p *Pool) wait(t *Ticket, w Waiter) (*ServerConn, error) {
+	if err := w.Queued(); err != nil {
+		p.end(t, errInterrupted)
+	}
 	for {
-		select {
-		case g := <-me.got:
-			p.noteWait(since)
+		g := <-t.got
+		switch {
+		case g.place > 0:
+			w.Waiting(g.place)
+		case g.err == errInterrupted: //nolint:errorlint // sent as it is
+			return nil, w.InterruptCause()
+		default:
 			return g.sc, g.err
-		case <-notice.C:
-			p.mu.Lock()
-			place := p.waiters.place(me)
-			p.mu.Unlock()
-			w.Waiting(place)
-		case <-timeout:
-			return p.giveUp(me, since, pgerr.New(pgerr.TooManyConnections,
-				"no connection to %s became free within %s", p.key.Node, settings.FormatInterval(limit)).
-				WithDetail("All %d connections of role %q to database %q on this instance are in use.",
-					p.pools.params().PoolCapacity, p.key.User, p.key.Database).
-				WithHint("Raise pool-capacity or pool-max-wait-time, or end transactions that are left open: see neki.pools and neki.sessions."))
-		case <-w.Interrupted():
-			return p.giveUp(me, since, w.InterruptCause())
 		}
 	}
 }
 
-// giveUp leaves the queue; a connection that was granted meanwhile goes back.
-func (p *Pool) giveUp(me *waiter, since time.Time, cause error) (*ServerConn, error) {
-	p.mu.Lock()
-	left := p.waiters.remove(me)
-	p.mu.Unlock()
-	p.noteWait(since)
-	if !left {
-		if g := <-me.got; g.sc != nil {
-			p.Release(g.sc, p.pools.now())
-		}
+// remind ends the waits that have lasted for pool-max-wait-time, and tells who has waited long already. Pools' janitor
+// calls it, so that a wait needs no timer of its own.
+func (p *Pool) remind(now time.Time) {
+	limit, soonest := p.pools.params().PoolMaxWait, noticeAfter
+	if limit > 0 {
+		soonest = min(soonest, limit)
 	}
-	return nil, cause
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	place := 1
+	for t := p.waiters.first; t != nil; {
+		next, waited := t.next, now.Sub(t.since)
+		switch {
+		case limit > 0 && waited >= limit:
+			p.endLocked(t, grant{err: p.errMaxWait(limit)}, now)
+		case waited >= soonest:
+			if !t.noticed && waited >= noticeAfter {
+				t.noticed = true
+				t.got <- grant{place: place}
+			}
+			place++
+		default: // those behind have waited less
+			return
+		}
+		t = next
+	}
 }
 
-func (p *Pool) noteWait(since time.Time) {
-	waited := p.pools.now().Sub(since)
-	p.mu.Lock()
-	p.maxWait = max(p.maxWait, waited)
-	p.mu.Unlock()
+func (p *Pool) errMaxWait(limit time.Duration) error {
+	return pgerr.New(pgerr.TooManyConnections, "no connection to %s became free within %s", p.key.Node, settings.FormatInterval(limit)).
+		WithDetail("All %d connections of role %q to database %q on this instance are in use.",
+			p.pools.params().PoolCapacity, p.key.User, p.key.Database).
+		WithHint("Raise pool-capacity or pool-max-wait-time, or end transactions that are left open: see neki.pools and neki.sessions.")
 }
 
 // Release gives a leased connection back. One that is broken, in a transaction, too old or of a closed pool is closed.
@@ -322,7 +361,7 @@ func (p *Pool) release(sc *ServerConn, now time.Time) {
 		p.pools.discard(sc)
 		return
 	}
-	p.handOverLocked(sc)
+	p.handOverLocked(sc, now)
 	p.mu.Unlock()
 }
 
@@ -332,12 +371,13 @@ func (p *Pool) pause(on bool) {
 	defer p.mu.Unlock()
 	p.paused = on
 	for !on && p.waiters.n > 0 {
-		sc := p.takeIdleLocked(p.waiters.first.want, p.pools.now())
+		now := p.pools.now()
+		sc := p.takeIdleLocked(p.waiters.first.want, now)
 		if sc == nil {
 			p.openMoreLocked()
 			return
 		}
-		p.handOverLocked(sc)
+		p.handOverLocked(sc, now)
 	}
 }
 
@@ -371,9 +411,8 @@ func (p *Pool) close() {
 	idle := p.idle
 	p.idle = nil
 	p.open -= len(idle)
-	for w := p.waiters.first; w != nil; w = p.waiters.first {
-		p.waiters.remove(w)
-		w.got <- grant{err: errPoolClosed(p.key)}
+	for t := p.waiters.first; t != nil; t = p.waiters.first {
+		p.endLocked(t, grant{err: errPoolClosed(p.key)}, p.pools.now())
 	}
 	p.mu.Unlock()
 	for _, sc := range idle {

@@ -300,15 +300,20 @@ func (p *Pools) awaitCancels(sc *ServerConn) bool {
 	return true
 }
 
-// janitor closes connections that are too old or idle for too long.
+// remindInterval is the precision of the times that waits for a connection are bounded by; connections are looked over
+// at each fourth.
+const remindInterval = 250 * time.Millisecond
+
+// janitor ends waits that last too long, and closes connections that are too old or idle for too long.
 func (p *Pools) janitor() {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(remindInterval)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
+		var now time.Time
 		select {
 		case <-p.ctx.Done():
 			return
-		case <-tick.C:
+		case now = <-tick.C:
 		}
 		params := p.params()
 		before := time.Time{}
@@ -322,7 +327,10 @@ func (p *Pools) janitor() {
 		}
 		p.mu.RUnlock()
 		for _, pool := range pools {
-			pool.retireIdle(params.PoolMinConns, before)
+			pool.remind(now)
+			if n%4 == 0 {
+				pool.retireIdle(params.PoolMinConns, before)
+			}
 		}
 	}
 }
