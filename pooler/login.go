@@ -281,9 +281,13 @@ func (s *Server) anyGreeting(snap *catalog.Snapshot, user, database string) *bac
 	return nil
 }
 
+// greetingSize holds a usual greeting.
+const greetingSize = 1 << 10
+
 // greet tells the client that it is in.
 func (c *Session) greet(ctx context.Context, st *pgwire.Startup) error {
-	b := []byte{'R', 0, 0, 0, 8, 0, 0, 0, 0}
+	b := append(make([]byte, 0, greetingSize), st.Pending()...)
+	b = append(b, 'R', 0, 0, 0, 8, 0, 0, 0, 0)
 	for _, p := range c.shown.Pairs() {
 		b = appendParameter(b, p)
 	}

@@ -237,9 +237,6 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 // serve logs a client in and starts its session on a goroutine of its own: a login takes a deeper stack than a session,
 // which would keep it.
 func (s *Server) serve(ctx context.Context, nc net.Conn, proxied bool) {
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 10 * time.Second, Count: 6})
-	}
 	c, err := s.login(ctx, nc, proxied)
 	if c != nil && err == nil {
 		s.goroutines.Go(c.run)

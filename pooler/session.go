@@ -196,7 +196,8 @@ func (c *Session) sayWhy(err error) {
 // leaveServer gives back all that the session has. A panic ends this session, not the gateway: what the connection to
 // the server is in the middle of is unknown then, so it is closed.
 func (c *Session) leaveServer() {
-	if r := recover(); r != nil {
+	r := recover()
+	if r != nil {
 		c.srv.log.Error("session panicked", "pid", c.pid, "panic", r, "stack", string(debug.Stack()))
 		c.dropLease()
 		if c.home != nil {
@@ -205,6 +206,10 @@ func (c *Session) leaveServer() {
 		c.srv.metrics.panics.Inc()
 	}
 	c.giveBack()
+	if c.work != nil && r == nil {
+		c.srv.work.put(c.work)
+		c.work = nil
+	}
 	c.srv.sessions.remove(c)
 	_ = c.conn.Close()
 }
