@@ -78,6 +78,7 @@ type Session struct {
 	ticket *backend.Ticket // for waiting in its queue; nil until it did
 	avoid  string          // the replica that has just failed the present statement
 
+	watch   *watch // of home, while the session listens and waits for its client
 	work    *work
 	copied  int // bytes of a large CopyData still to come
 	failed  bool
@@ -99,6 +100,7 @@ type Session struct {
 	leasedShard atomic.Pointer[string]
 	leaving     atomic.Bool   // drain: end when outside a transaction
 	feeding     atomic.Bool   // waits for more COPY data of the client
+	heard       atomic.Bool   // the watched server has spoken
 	parked      atomic.Uint64 // counts the waits for the client
 	seenPark    uint64        // the sweeper's own: as of its last look
 	checkedPark uint64        // and the wait in which it found the client alive
@@ -162,8 +164,8 @@ func (c *Session) run() {
 	defer c.leaveServer()
 	growStack(0)
 	err := c.conn.Serve(c)
-	for errors.Is(err, os.ErrDeadlineExceeded) && c.endCause() == nil && c.phase == phaseCopying {
-		if err = c.hearServer(); err == nil { // woken because the server spoke in the middle of a COPY
+	for errors.Is(err, os.ErrDeadlineExceeded) && c.wakened() { // the server spoke in the middle of a COPY, or notifies
+		if err = c.wake(); err == nil {
 			err = c.conn.Serve(c)
 		}
 	}
@@ -205,6 +207,7 @@ func (c *Session) leaveServer() {
 		}
 		c.srv.metrics.panics.Inc()
 	}
+	c.stopWatching()
 	c.giveBack()
 	if c.work != nil && r == nil {
 		c.srv.work.put(c.work)
@@ -248,6 +251,9 @@ func (c *Session) lend() *work {
 // Park gives the buffers back unless something is half done.
 func (c *Session) Park() {
 	c.parked.Add(1)
+	if c.listens() {
+		c.watchServer()
+	}
 	w := c.work
 	if w == nil {
 		return
@@ -264,6 +270,7 @@ func (c *Session) Park() {
 
 // Received works on n more bytes of the client.
 func (c *Session) Received(n int) error {
+	c.stopWatching()
 	w := c.work
 	w.end += n
 	if c.phase == phaseCopying {
