@@ -64,6 +64,9 @@ type Config struct {
 	MaxClients int                 // 0 = 10 000
 	// ForwardCancel passes a cancel request on that names another gateway's session; nil: it is dropped.
 	ForwardCancel func(key *pgwire.CancelKey)
+	// SetPaused writes into the catalog whether the clients of a shard are held, and returns when Cluster shows it. nil:
+	// shards can't be paused.
+	SetPaused func(ctx context.Context, shard string, on bool) error
 	// Reload reads the configuration file again; nil: there is none.
 	Reload func(ctx context.Context) error
 	Log    *slog.Logger
@@ -164,6 +167,8 @@ const drainLimit = 30 * time.Second
 func (s *Server) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var owned sync.WaitGroup
+	s.applyPauses(s.cfg.Cluster.Snapshot()) // before the first client
+	owned.Go(func() { s.followPauses(background) })
 	owned.Go(func() { s.sweep(background) })
 	for _, l := range s.cfg.Listeners {
 		owned.Go(func() { s.accept(background, l) })

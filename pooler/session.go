@@ -113,6 +113,7 @@ type Session struct {
 	queued    bool                // waits, or has just waited, for a server connection
 	canceled  int64               // the statement that was cancelled and has not noticed yet, by its begun
 	public    publicState
+	text      []byte // of the running Query, as the client sent it, cut; in work.shown
 }
 
 // publicState is what neki.sessions shows beyond the atomics. It is written by the session's goroutine, under mu.
@@ -263,6 +264,11 @@ func (c *Session) Park() {
 	}
 	if w.start < w.end || len(w.ops) > 0 || w.relay.Pending() {
 		return
+	}
+	if c.text != nil { // only this goroutine writes it
+		c.mu.Lock()
+		c.text = nil
+		c.mu.Unlock()
 	}
 	c.work = nil
 	c.srv.work.put(w)
