@@ -24,18 +24,18 @@ func (s Setting) Parse(n *Neki, text string) error {
 		return nil
 	}
 	e := pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", s.Name, text)
-	return e.WithHint("%s", s.allowedHint(text))
+	return e.WithHint("%s", s.allowedHint())
 }
 
 // Format gives the setting's text in n.
 func (s Setting) Format(n Neki) string { return s.format(n) }
 
-func (s Setting) allowedHint(text string) string {
+func (s Setting) allowedHint() string {
 	switch {
 	case s.Allowed != nil:
 		return "Available values: " + strings.Join(s.Allowed, ", ") + "."
 	case s.Type == "interval":
-		return intervalHintFor(text)
+		return intervalHint
 	}
 	return "Allowed are up to 63 letters, digits, underscores, hyphens and dots."
 }

@@ -1,6 +1,10 @@
 package sqlparse
 
-import "reflect"
+import (
+	"reflect"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // sameTree reports whether two trees mean the same: they are equal but for the places in their texts. An enumeration or
 // a number that is zero in want stands for any in got, because trees that were made, not parsed, leave out defaults.
@@ -63,4 +67,15 @@ func sameField(want, got reflect.Value) bool {
 	default:
 		return want.Equal(got)
 	}
+}
+
+// Same reports whether two trees are equal but for the places in their texts.
+func Same(a, b *Node) bool { return sameTree(a, b) && sameTree(b, a) }
+
+// Clone copies a tree.
+func Clone(n *Node) *Node {
+	if n == nil {
+		return nil
+	}
+	return proto.Clone(n).(*Node)
 }

@@ -149,3 +149,8 @@ func polymorphic(oid uint32) bool {
 	}
 	return false
 }
+
+// BuiltIn tells whether Postgres has a function of that name in pg_catalog, and whether one of them is an aggregate.
+func BuiltIn(name string) (known, aggregate bool) {
+	return len(system().procs[name]) > 0, isAggregate("", name)
+}

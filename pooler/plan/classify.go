@@ -14,32 +14,35 @@ type maker struct {
 	virtual VirtualSchema
 	snap    *catalog.Snapshot
 	env     *Env
+	planner *Planner
+	shape   *sqlparse.Shape // nil: literals are constants to the plan, which is then for this text only
+	spreads bool            // the statement is known to come to several shards
 }
 
 // make parses and plans one statement that was not in the cache. text is the original, sh its shape.
-func (pl *Planner) make(text string, sh sqlparse.Shape, snap *catalog.Snapshot, env *Env) (*Plan, error) {
+func (pl *Planner) make(text string, sh sqlparse.Shape, snap *catalog.Snapshot, env *Env, spreads bool) (*Plan, error) {
 	lifted := string(sh.Text)
 	st, err := sqlparse.Parse(text)
 	if err != nil {
 		p := unparsable(text, snap, err)
-		p.Query, p.ByText = shown(text), true
+		p.Query, p.ByText = lifted, true
 		p.keep(text, lifted)
 		return p, nil
 	}
-	m := maker{virtual: pl.virtual, snap: snap, env: env}
+	m := maker{virtual: pl.virtual, snap: snap, env: env, planner: pl, shape: &sh, spreads: spreads}
 	p, err := m.plan(st)
 	if err != nil {
 		return nil, err
 	}
-	p.Query = shown(text)
-	if p.Secret = secret(p.Tag); p.Secret {
+	p.Query = lifted
+	if secret(p.Tag) {
 		p.Query = p.Tag + " ..."
 	}
 	if f, err := sqlparse.Fingerprint(text); err == nil && st.Kind != sqlparse.KindEmpty {
 		p.Fingerprint = fmt.Sprintf("%016x", f)
 	}
 	// A shape does not tell where something stands in the text.
-	p.ByText = p.Explain != nil || p.Inner != nil || len(sh.Literals) > 0 && p.dependsOnLiterals(st)
+	p.ByText = spreads || p.Spread != nil && !p.Spread.plain() || p.Explain != nil || p.Inner != nil || len(sh.Literals) > 0 && p.dependsOnLiterals(st)
 	p.keep(text, lifted)
 	return p, nil
 }
@@ -53,19 +56,8 @@ func (p *Plan) keep(text, lifted string) {
 	p.bytes = sizeOf(p)
 }
 
-// maxShown bounds the texts in neki.plans and neki.statements, in bytes.
-const maxShown = 4096
-
-// shown is what people get to see of a statement: no constants, which may be private and make every text another one.
-func shown(text string) string {
-	s := sqlparse.Normalize(text)
-	if len(s) > maxShown {
-		s = strings.ToValidUTF8(s[:maxShown], "") + " ..."
-	}
-	return s
-}
-
-// secret reports whether statements of the tag may hold passwords, which must not be shown anywhere.
+// secret reports whether statements of the tag may hold passwords, which must not be shown in neki.plans. Literals of
+// utility statements are part of their shape.
 func secret(tag string) bool {
 	switch tag {
 	case "CREATE ROLE", "ALTER ROLE", "CREATE USER", "ALTER USER", "CREATE USER MAPPING", "ALTER USER MAPPING",
@@ -122,7 +114,10 @@ func (m maker) plan(st *sqlparse.Statement) (*Plan, error) {
 	case p.Verdict == Read && len(st.Relations) == 0 && len(st.Functions) == 0: // a function may read a table
 		p.Route.Kind = RouteAny
 	}
-	return p, nil
+	if p.Route.Kind == RouteOne && p.Explain == nil {
+		err = m.shard(p, st)
+	}
+	return p, err
 }
 
 // inner plans the statement inside EXPLAIN and PREPARE.
@@ -131,8 +126,11 @@ func (m maker) inner(p *Plan, st *sqlparse.Statement) error {
 	switch {
 	case st.Explain != nil && st.Explain.Query != nil:
 		p.Explain, err = m.explain(p, st)
+		if err == nil && !p.Explain.Neki {
+			err = p.explainOneRoute()
+		}
 	case st.Kind == sqlparse.KindPrepare && st.Prepared.Query != nil:
-		p.Inner, err = m.plan(st.Prepared.Query)
+		p.Inner, err = m.inside().plan(st.Prepared.Query)
 		if err == nil && !p.Inner.Route.Backend() {
 			p.Route.Kind, p.Pins = RouteLocal, 0
 		}

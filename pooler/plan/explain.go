@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/sqlparse"
 )
@@ -39,7 +40,7 @@ func (m maker) explain(p *Plan, st *sqlparse.Statement) (*Explain, error) {
 			e.Costs = in.Option("costs")
 		}
 	}
-	inner, err := m.plan(in.Query)
+	inner, err := m.inside().plan(in.Query)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +58,34 @@ func (m maker) explain(p *Plan, st *sqlparse.Statement) (*Explain, error) {
 	p.neutral(RouteLocal, "EXPLAIN of the gateway's plan")
 	p.Route.Shard = ""
 	return e, nil
+}
+
+// explainOneRoute routes a plain EXPLAIN as the statement that it explains. Postgres has no plan of what several shards do.
+func (p *Plan) explainOneRoute() error {
+	in := p.Explain.Inner
+	if in.Spread != nil || in.SpreadByText && !in.alwaysOne() {
+		return pgerr.New(pgerr.ExplainNeedsGateway, "EXPLAIN can't show the plan of a statement that runs on several shards").
+			WithHint("Use EXPLAIN (NEKI_PLAN).")
+	}
+	switch in.Route.Kind {
+	case RouteEqual, RouteIn, RouteNone, RouteReference, RouteOne:
+		p.Route, p.planner = in.Route, in.planner
+	default:
+	}
+	return nil
+}
+
+// alwaysOne reports whether every execution comes to one shard: the keys are constants that do.
+func (p *Plan) alwaysOne() bool {
+	for _, pin := range p.Route.Pins {
+		for _, k := range pin.Keys {
+			if k.Source != KeyConst {
+				return false
+			}
+		}
+	}
+	shards, err := p.Shards(nil, &Values{Session: &datum.Session{}})
+	return err == nil && len(shards) == 1
 }
 
 // Instance is a candidate as EXPLAIN shows it: what backend.Candidate holds.

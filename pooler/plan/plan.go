@@ -11,16 +11,16 @@ type RouteKind uint8
 
 // The kinds of routes.
 const (
-	RouteOne     RouteKind = iota // the data of one shard
-	RouteAny                      // a shard, but each would answer alike: no relation is named
-	RouteLocal                    // the session itself; nothing is sent
-	RouteVirtual                  // the engine, over the neki schema
-	RouteControl                  // transaction control and DISCARD: the session, and the connections that it holds
-	RouteEqual                    // one shard, by a key
-	RouteIn                       // the shards of several keys
-	RouteScatter                  // every shard of a group
-	RouteNone                     // no row can meet the conditions: any one shard gives the empty answer
-	RouteReference                // any shard that has copies of the reference tables; a write: all of them
+	RouteOne       RouteKind = iota // the data of one shard
+	RouteAny                        // a shard, but each would answer alike: no relation is named
+	RouteLocal                      // the session itself; nothing is sent
+	RouteVirtual                    // the engine, over the neki schema
+	RouteControl                    // transaction control and DISCARD: the session, and the connections that it holds
+	RouteEqual                      // one shard, by a key
+	RouteIn                         // the shards of several keys
+	RouteScatter                    // every shard of a group
+	RouteNone                       // no row can meet the conditions: any one shard gives the empty answer
+	RouteReference                  // any shard that has copies of the reference tables; a write: all of them
 )
 
 var routeWords = [...]string{
@@ -96,8 +96,7 @@ type Plan struct {
 	hits atomic.Int64
 	_    [56]byte // the counter must not share a cache line with what every hit reads
 
-	Query       string // the text for people to see: constants replaced by $n
-	Secret      bool   // the text may hold a password
+	Query       string // the text with literals lifted
 	Fingerprint string // 16 hex digits; "" when the text does not parse
 	Kind        sqlparse.Kind
 	Tag         string // the command, as errors name it: "INSERT", "CREATE TABLE"
@@ -150,7 +149,8 @@ type Plan struct {
 	bytes        int64
 	version      version
 	template     *template
-	marker       bool // of a shape whose plans are ByText; never given out
+	planner      *Planner // whose shapers read keys
+	marker       bool     // of a shape whose plans are ByText; never given out
 }
 
 // version is what a cached plan was made under.

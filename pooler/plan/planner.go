@@ -129,7 +129,7 @@ func (pl *Planner) several(dst []Part, shaper *sqlparse.Shaper, text []byte, sna
 
 // makeApart makes a plan on a goroutine of its own, which it waits for: a parse takes a deep stack, and the caller's, one
 // of many thousand sessions, would keep it. A panic in the parser or planner is an error of this statement.
-func (pl *Planner) makeApart(text string, sh sqlparse.Shape, snap *catalog.Snapshot, env *Env) (p *Plan, err error) {
+func (pl *Planner) makeApart(text string, sh sqlparse.Shape, snap *catalog.Snapshot, env *Env, spreads bool) (p *Plan, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -138,7 +138,7 @@ func (pl *Planner) makeApart(text string, sh sqlparse.Shape, snap *catalog.Snaps
 				p, err = nil, pgerr.New(pgerr.InternalError, "the planner failed: %v", r)
 			}
 		}()
-		p, err = pl.make(text, sh, snap, env)
+		p, err = pl.make(text, sh, snap, env, spreads)
 	}()
 	<-done
 	return p, err
@@ -168,7 +168,7 @@ func (pl *Planner) one(sh *sqlparse.Shape, shapeErr error, text []byte, snap *ca
 		return p, nil
 	}
 	add(&pl.cache.misses)
-	p, err := pl.makeApart(string(text), *sh, snap, env)
+	p, err := pl.makeApart(string(text), *sh, snap, env, false)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import "neki/exec"
 type Spread struct {
 	Legs []Leg
 
-	// Pass > 0: the answer's rows are those of leg 0, undecoded, its columns the first Pass ones of the leg's, and
+	// Pass > 0: the answer's rows are those of leg 0, undecoded, its columns the first Pass ones of the leg's (of fewer, all), and
 	// described as a shard describes them. Spec is nil when nothing else is to be done with them.
 	Pass int
 
@@ -30,6 +30,9 @@ type Spread struct {
 
 	// Eval is computed first: what must be the same on all shards.
 	Eval *Eval
+
+	// Steps tell what is done with the legs' rows, for EXPLAIN.
+	Steps []string
 
 	// Insert takes rows from a plan of its own and gives each to the shard it belongs to.
 	Insert *InsertRows

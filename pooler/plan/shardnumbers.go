@@ -1,0 +1,25 @@
+package plan
+
+// The stable numbers of NK013 messages about statements over shards: see docs/errors.md. They never change their meaning.
+const (
+	numberCurrentOf       = 201
+	numberKeyUpdate       = 202
+	numberRecursive       = 203
+	numberChangeInWith    = 204
+	numberMerge           = 205
+	numberChangeOfCopies  = 206
+	numberChangeElsewhere = 207
+	numberInsertKey       = 208
+	numberConflict        = 209
+	numberVolatileDefault = 210
+	numberEngine          = 211
+	numberTextOrder       = 212
+	numberLocking         = 213
+	numberUnknownFunction = 214
+	numberUnknownRelation = 215
+	numberDeparse         = 216
+	numberInherited       = 217
+	numberLookupTable     = 218
+	numberCursor          = 219
+	numberType            = 220
+)

@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String writes the spread as the golden files and EXPLAIN (NEKI_PLAN) have it.
+func (s *Spread) String() string {
+	var b strings.Builder
+	if e := s.Eval; e != nil {
+		fmt.Fprintf(&b, "eval on %s: %s\n", e.Shard, e.SQL)
+	}
+	if in := s.Insert; in != nil {
+		fmt.Fprintf(&b, "insert rows: %s...%s\n", in.Head, in.Tail)
+	}
+	for i := range s.Legs {
+		s.Legs[i].write(&b, i)
+	}
+	switch {
+	case s.Copies:
+		b.WriteString("each copy\n")
+	case s.Write:
+		b.WriteString("sum of the legs\n")
+	}
+	for _, line := range s.Steps {
+		fmt.Fprintf(&b, "gateway: %s\n", line)
+	}
+	return b.String()
+}
+
+func (l *Leg) write(b *strings.Builder, i int) {
+	fmt.Fprintf(b, "leg %d, %s: ", i, l.Route.String())
+	switch {
+	case l.Rows != nil:
+		fmt.Fprintf(b, "%d rows, each to its shard", len(l.Rows.Rows))
+	case l.SQL == "":
+		b.WriteString("as written")
+	default:
+		b.WriteString(l.SQL)
+	}
+	b.WriteByte('\n')
+	for _, k := range l.Merge {
+		fmt.Fprintf(b, "  merge by column %d", k.Column+1)
+		if k.Desc {
+			b.WriteString(" desc")
+		}
+		if k.NullsFirst != k.Desc {
+			b.WriteString(map[bool]string{true: " nulls first", false: " nulls last"}[k.NullsFirst])
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// String tells a route with what decides it.
+func (r *Route) String() string {
+	var parts []string
+	if r.Shard != "" && len(r.All) == 0 {
+		parts = append(parts, r.Shard)
+	}
+	if len(r.All) > 0 {
+		parts = append(parts, strings.Join(r.All, " "))
+	}
+	for _, p := range r.Pins {
+		parts = append(parts, p.String())
+	}
+	out := r.Kind.String()
+	if len(parts) > 0 {
+		out += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return out
+}
+
+// String tells which values a key has.
+func (p *Pin) String() string {
+	values := make([]string, len(p.Keys))
+	for i := range p.Keys {
+		values[i] = p.Keys[i].String()
+	}
+	if len(values) == 1 && !p.Keys[0].Array {
+		return p.Index.Column + " = " + values[0]
+	}
+	return p.Index.Column + " in " + strings.Join(values, ", ")
+}
+
+// String tells where a value comes from.
+func (k *KeyExpr) String() string {
+	switch k.Source {
+	case KeyLiteral:
+		return fmt.Sprintf("literal %d", k.At+1)
+	case KeyParam:
+		return fmt.Sprintf("$%d", k.At+1)
+	case KeyEval:
+		return fmt.Sprintf("evaluated %d", k.At+1)
+	case KeyRow:
+		return fmt.Sprintf("column %d", k.At+1)
+	}
+	if k.Null {
+		return "NULL"
+	}
+	return "'" + k.Const + "'"
+}
