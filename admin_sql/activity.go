@@ -30,7 +30,7 @@ func sessionColumns() []Column {
 		{"user", text, "role logged in"},
 		{"database", text, "database"},
 		{"application", text, "application_name"},
-		{"client_addr", text, "address and port of the client"},
+		{"client_addr", text, "address and port of the client; NULL for a Unix socket"},
 	}
 	for _, s := range sessionSettings {
 		columns = append(columns, Column{s.column, text, "value of " + s.setting})
@@ -40,7 +40,7 @@ func sessionColumns() []Column {
 		Column{"in_transaction", boolean, "inside a transaction block"},
 		Column{"shards", textArray, "shards on which it holds a server connection"},
 		Column{"pinned", textArray, "why its server connection can't be given back between transactions"},
-		Column{"query", text, "running or last statement"},
+		Column{"query", text, "running statement as it was sent, at most 1024 bytes; or the last one, its constants replaced by $n"},
 		Column{"wait_reason", text, "what it waits for"},
 		Column{"connected_at", timestamptz, "start of the session"},
 		Column{"xact_start", timestamptz, "start of the transaction"},
@@ -109,7 +109,7 @@ func (s *Schema) pools() *Relation {
 			{"active", int4, "connections in use"},
 			{"idle", int4, "connections at rest"},
 			{"waiting", int4, "sessions that wait for one"},
-			{"max_wait", interval, "longest wait of those that wait now"},
+			{"max_wait", interval, "longest wait of those that wait now; NULL when none does"},
 		},
 		rows: ignoreArgs(func(ctx context.Context) ([][]any, error) {
 			if s.in.Pools == nil {
@@ -118,7 +118,7 @@ func (s *Schema) pools() *Relation {
 			all, err := s.in.Pools.Pools(ctx)
 			return collect(all, func(p PoolRow) []any {
 				return []any{
-					p.Node, orNull(p.User), orNull(p.Database), p.Capacity, p.Active, p.Idle, p.Waiting, p.MaxWait,
+					p.Node, orNull(p.User), orNull(p.Database), p.Capacity, p.Active, p.Idle, p.Waiting, orNull(p.MaxWait),
 				}
 			}), err
 		}),
@@ -130,7 +130,7 @@ func (s *Schema) plans() *Relation {
 		Schema: SchemaName, Name: "plans", Comment: "Plan cache of this gateway",
 		Columns: []Column{
 			{"fingerprint", text, "identifies the statement's shape"},
-			{"query", text, "statement with its literals lifted out"},
+			{"query", text, "statement with its constants replaced by $n"},
 			{"kind", text, "route of the plan"},
 			{"fanout", text, "single, multi or scatter"},
 			{"tables", textArray, "relations it names"},
@@ -156,7 +156,7 @@ func (s *Schema) statements() *Relation {
 		Schema: SchemaName, Name: "statements", Comment: "Statistics of this gateway per statement shape",
 		Columns: []Column{
 			{"fingerprint", text, "identifies the statement's shape"},
-			{"query", text, "statement with its literals lifted out"},
+			{"query", text, "statement with its constants replaced by $n"},
 			{"calls", int8, "executions"},
 			{"errors", int8, "executions that failed"},
 			{"rows", int8, "rows returned or changed"},
@@ -246,7 +246,7 @@ func (s *Schema) parameters() *Relation {
 			{"name", text, "name, as neki.set_parameter takes it"},
 			{"value", text, "value in force"},
 			{"default", text, "value when nothing sets it"},
-			{"unit", text, "unit of a bare number"},
+			{"type", text, "interval (a number with its unit, as 5s or 15min) or integer; NULL for a parameter of Postgres"},
 			{"source", text, "default, file or sql"},
 			{"description", text, "what it does"},
 		},
@@ -256,7 +256,7 @@ func (s *Schema) parameters() *Relation {
 			}
 			all, err := s.in.Parameters.Parameters(ctx)
 			return collect(all, func(p ParameterRow) []any {
-				return []any{p.Scope, p.Name, p.Value, p.Default, orNull(p.Unit), orNull(p.Source), orNull(p.Text)}
+				return []any{p.Scope, p.Name, p.Value, p.Default, orNull(p.Type), orNull(p.Source), orNull(p.Text)}
 			}), err
 		}),
 	}

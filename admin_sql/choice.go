@@ -13,7 +13,7 @@ func (s *Schema) replicaChoice() *Relation {
 	return &Relation{
 		Schema: SchemaName, Name: "replica_choice", Function: true,
 		Comment: "How this session's next read of a shard would choose among its replicas, best first",
-		Args:    []Argument{{Name: "shard", Type: text, Comment: "uid of the shard"}},
+		Args:    []Argument{{Name: "shard", Type: text, Comment: "the uid or name of a shard, as in neki.shards"}},
 		Columns: []Column{
 			{"position", int4, "1 = best"},
 			{"node", text, "id of the instance"},

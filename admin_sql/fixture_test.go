@@ -221,8 +221,8 @@ func (f *fixture) Choose(_ context.Context, sess Session, snap *catalog.Snapshot
 	return all, nil
 }
 
-func (f *fixture) GatewayStatus(id string) (GatewayStatus, bool) {
-	return GatewayStatus{Clients: 2, TopologyRevision: 11}, id == "gw1"
+func (f *fixture) GatewayStatuses(context.Context) map[string]GatewayStatus {
+	return map[string]GatewayStatus{"gw1": {Clients: 2, TopologyRevision: 11}}
 }
 
 func (f *fixture) do(what string) error {

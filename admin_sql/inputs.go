@@ -31,7 +31,7 @@ type Catalog interface {
 	Snapshot() *catalog.Snapshot
 }
 
-// Sessions lists the clients of the gateways.
+// Sessions lists the clients of the gateways; those of one that does not answer in time are left out.
 type Sessions interface {
 	Sessions(ctx context.Context) ([]SessionRow, error)
 }
@@ -68,7 +68,7 @@ type Pools interface {
 type PoolRow struct {
 	Node, User, Database            string
 	Capacity, Active, Idle, Waiting int32
-	MaxWait                         time.Duration // of those waiting now
+	MaxWait                         time.Duration // of those waiting now; 0 = nobody does
 }
 
 // Plans lists the plan cache.
@@ -113,7 +113,7 @@ type ParameterRow struct {
 	Name    string
 	Value   string
 	Default string
-	Unit    string
+	Type    string // interval | integer; empty = unknown
 	Source  string // default | file | sql
 	Text    string // description
 }
@@ -145,15 +145,17 @@ type Candidate struct {
 	Outstanding int32  // statements of this gateway running there
 }
 
-// Gateways tells what is known of a gateway beyond the catalog; false = unknown.
+// Gateways asks the gateways of the catalog what they know of themselves. One that does not answer in time is not in the
+// map.
 type Gateways interface {
-	GatewayStatus(id string) (GatewayStatus, bool)
+	GatewayStatuses(ctx context.Context) map[string]GatewayStatus
 }
 
 // GatewayStatus is the live part of a row of neki.gateways.
 type GatewayStatus struct {
 	Clients          int32
 	TopologyRevision int64
+	Draining         bool
 }
 
 // Controls are the actions of the procedures. found is false when the pid is no session's.

@@ -30,20 +30,20 @@ func (s *Schema) defineProcedures() []*Procedure {
 	all := []*Procedure{
 		{
 			Name: "cancel_query", Comment: "Cancel the running statement of a session",
-			Args: []Argument{{Name: "pid", Type: int4, Comment: "neki.sessions.pid"}},
+			Args: []Argument{{Name: "pid", Type: int4, Comment: "a pid of neki.sessions"}},
 			run:  s.controlSession("cancel_query", Controls.CancelQuery),
 		},
 		{
 			Name: "kill_session", Comment: "End a session, its transaction rolled back",
-			Args: []Argument{{Name: "pid", Type: int4, Comment: "neki.sessions.pid"}},
+			Args: []Argument{{Name: "pid", Type: int4, Comment: "a pid of neki.sessions"}},
 			run:  s.controlSession("kill_session", Controls.KillSession),
 		},
 		{
 			Name: "set_parameter", Comment: "Set a parameter of the gateways, the admins or a profile, without a restart",
 			Args: []Argument{
 				{Name: "scope", Type: text, Comment: "gateway, admin or a profile's name"},
-				{Name: "name", Type: text, Comment: "neki.parameters.name"},
-				{Name: "value", Type: text, Comment: "new value"},
+				{Name: "name", Type: text, Comment: "a name of neki.parameters"},
+				{Name: "value", Type: text, Comment: "the new value as text, for example '10s'; neki.parameters shows the default"},
 			},
 			run: s.setParameter,
 		},
@@ -53,17 +53,17 @@ func (s *Schema) defineProcedures() []*Procedure {
 		},
 		{
 			Name: "pause", Comment: "Hold the client traffic of a shard at the gateways; returns when none is left running",
-			Args: []Argument{{Name: "shard", Type: text, Comment: "uid or name of the shard"}},
+			Args: []Argument{{Name: "shard", Type: text, Comment: "the uid or name of a shard, as in neki.shards"}},
 			run:  s.controlShard(Controls.Pause),
 		},
 		{
 			Name: "resume", Comment: "Let the traffic of a paused shard go on",
-			Args: []Argument{{Name: "shard", Type: text, Comment: "uid or name of the shard"}},
+			Args: []Argument{{Name: "shard", Type: text, Comment: "the uid or name of a shard, as in neki.shards"}},
 			run:  s.controlShard(Controls.Resume),
 		},
 		{
 			Name: "drain", Comment: "Let a gateway end its sessions as they become idle and accept no others",
-			Args: []Argument{{Name: "gateway", Type: text, Comment: "neki.gateways.gateway"}},
+			Args: []Argument{{Name: "gateway", Type: text, Comment: "the id of a gateway, as in neki.gateways"}},
 			run:  s.drain(),
 		},
 		{
@@ -148,7 +148,7 @@ func (s *Schema) execute(ctx context.Context, p *Procedure, sess Session, args [
 	for i, a := range p.Args {
 		if args[i] == nil {
 			return pgerr.New(pgerr.InvalidParameterValue, "argument \"%s\" of neki.%s must not be null", a.Name, p.Name).
-				WithHint("Allowed values: %s.", a.Comment)
+				WithHint("It takes %s.", a.Comment)
 		}
 	}
 	c := &call{args: args, notice: notice}

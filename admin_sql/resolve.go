@@ -146,7 +146,7 @@ func (q *resolver) Functions(schema, name string) []build.Function {
 	}
 	q.use(r)
 	f := build.Function{
-		Columns: r.execColumns(),
+		Columns: r.execColumns(), Usage: r.FullName() + "(" + signature(r.Args) + ")",
 		Table: func(_ context.Context, _ *exec.Env, args []datum.Datum) (exec.Source, error) {
 			values, err := goValues(r.Args, args)
 			if err != nil {

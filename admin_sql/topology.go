@@ -273,29 +273,42 @@ func (s *Schema) gateways() *Relation {
 			{"cell", text, "availability zone"},
 			{"address", text, "where clients connect"},
 			{"version", text, "version of neki"},
-			{"clients", int4, "clients connected"},
-			{"topology_revision", int8, "catalog revision it works with"},
+			{"state", text, "serving, draining, or unreachable: it did not answer this gateway"},
+			{"clients", int4, "clients connected; NULL when it is unreachable"},
+			{"topology_revision", int8, "catalog revision it works with; NULL when it is unreachable"},
 			{"started_at", timestamptz, "start of the process"},
 		},
-		rows: ignoreArgs(func(context.Context) ([][]any, error) {
+		rows: ignoreArgs(func(ctx context.Context) ([][]any, error) {
 			snap, err := s.snapshot()
 			if err != nil {
 				return nil, err
 			}
-			return collect(snap.Gateways, s.gatewayRow), nil
+			if s.in.Gateways == nil {
+				return nil, missing("gateways")
+			}
+			statuses := s.in.Gateways.GatewayStatuses(ctx)
+			return collect(snap.Gateways, func(g catalog.Gateway) []any {
+				st, known := statuses[g.ID]
+				return gatewayRow(g, st, known)
+			}), nil
 		}),
 	}
 }
 
-func (s *Schema) gatewayRow(g catalog.Gateway) []any {
+func gatewayRow(g catalog.Gateway, st GatewayStatus, known bool) []any {
+	state := "serving"
 	var clients, revision any
-	if s.in.Gateways != nil {
-		if st, ok := s.in.Gateways.GatewayStatus(g.ID); ok {
-			clients, revision = st.Clients, st.TopologyRevision
-		}
+	switch {
+	case !known:
+		state = "unreachable"
+	case st.Draining:
+		state = "draining"
+	}
+	if known {
+		clients, revision = st.Clients, st.TopologyRevision
 	}
 	return []any{
-		g.ID, orNull(g.Cell), orNull(g.Address), orNull(g.Version), clients, revision, timeOrNull(g.StartedAt),
+		g.ID, orNull(g.Cell), orNull(g.Address), orNull(g.Version), state, clients, revision, timeOrNull(g.StartedAt),
 	}
 }
 

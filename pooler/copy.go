@@ -80,7 +80,7 @@ func (c *Session) copyGoesOn() error {
 
 // hearServer passes on what the server says while the client is slow to send more: an error, or its end.
 func (c *Session) hearServer() error {
-	_ = c.conn.SetDeadline(time.Time{})
+	c.clearInterrupt()
 	w := c.lend()
 	if err := w.relay.Poll(c.lease, w.answers); err != nil {
 		return c.relayFailed(err)

@@ -2,7 +2,6 @@ package pooler
 
 import (
 	"context"
-	"maps"
 	"strings"
 	"time"
 
@@ -42,7 +41,8 @@ func (c *Session) row() admin.SessionRow {
 	since := time.Unix(0, c.since.Load())
 	r := admin.SessionRow{
 		Gateway: c.srv.cfg.ID, PID: int32(c.pid), User: c.user, Database: c.db.name,
-		ClientAddr: clientHost(c.addr), State: state.String(), InTx: state == stateIdleInTx || state == stateIdleInFailedTx,
+		ClientAddr: strings.TrimPrefix(c.addr, "@"), // of a Unix socket: unknown
+		State:      state.String(), InTx: state == stateIdleInTx || state == stateIdleInFailedTx,
 		ConnectedAt: c.connected, StateChange: since, Settings: map[string]string{},
 	}
 	if state == stateActive {
@@ -56,8 +56,14 @@ func (c *Session) row() admin.SessionRow {
 	}
 	c.mu.Lock()
 	public := c.public
+	if state == stateActive && c.text != nil {
+		r.Query = string(c.text)
+	}
 	if c.queued {
 		r.WaitReason = "waits for a server connection"
+		if shard, paused := c.ticket.Paused(); paused {
+			r.WaitReason = "shard " + shard + " is paused"
+		}
 	}
 	c.mu.Unlock()
 	r.Pinned = public.pins.Reasons()
@@ -82,14 +88,6 @@ func (c *Session) publish() {
 	c.mu.Lock()
 	c.public = publicState{vars: c.vars, pins: c.pins}
 	c.mu.Unlock()
-}
-
-// clientHost takes the port off an address.
-func clientHost(addr string) string {
-	if i := strings.LastIndexByte(addr, ':'); i > 0 {
-		return strings.Trim(addr[:i], "[]")
-	}
-	return addr
 }
 
 // Pools lists the pools.
@@ -178,14 +176,11 @@ func (f facts) Choose(_ context.Context, sess admin.Session, snap *catalog.Snaps
 	return out, nil
 }
 
-// GatewayStatus tells of this gateway.
-func (f facts) GatewayStatus(id string) (admin.GatewayStatus, bool) {
-	if id != f.cfg.ID {
-		return admin.GatewayStatus{}, false
-	}
-	return admin.GatewayStatus{
-		Clients: int32(f.sessions.len()), TopologyRevision: f.cfg.Cluster.Snapshot().Revision,
-	}, true
+// GatewayStatuses tells of this gateway.
+func (f facts) GatewayStatuses(context.Context) map[string]admin.GatewayStatus {
+	return map[string]admin.GatewayStatus{f.cfg.ID: {
+		Clients: int32(f.sessions.len()), TopologyRevision: f.cfg.Cluster.Snapshot().Revision, Draining: f.Draining(),
+	}}
 }
 
 // CancelQuery cancels what a session runs.
@@ -208,52 +203,10 @@ func (f facts) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Pause holds the clients of a shard, and returns when none has a transaction on it.
-func (f facts) Pause(ctx context.Context, shard string) error {
-	snap := f.cfg.Cluster.Snapshot()
-	nodes := map[string]bool{}
-	for _, n := range snap.NodesOf(shard) {
-		nodes[n.ID] = true
-		f.pools.Pause(n.ID, true)
-	}
-	tick := time.NewTicker(pausePoll)
-	defer tick.Stop()
-	for f.busy(maps.Clone(nodes)) {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-	return nil
-}
-
-// pausePoll is how often a pause looks whether the last transaction has ended.
-const pausePoll = 10 * time.Millisecond
-
-// busy reports whether a connection to one of the nodes is leased.
-func (f facts) busy(nodes map[string]bool) bool {
-	for _, p := range f.pools.Stats() {
-		if nodes[p.Node] && p.Active > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// Resume lets the clients of a shard go on.
-func (f facts) Resume(_ context.Context, shard string) error {
-	for _, n := range f.cfg.Cluster.Snapshot().NodesOf(shard) {
-		f.pools.Pause(n.ID, false)
-	}
-	return nil
-}
-
 // Drain takes this gateway out of service.
 func (f facts) Drain(_ context.Context, gateway string) error {
 	if gateway != f.cfg.ID {
-		return pgerr.New(pgerr.FeatureNotSupported, "gateway %q can only be drained through itself", gateway).
-			WithHint("Connect to that gateway: neki.gateways lists addresses.")
+		return pgerr.New(pgerr.InvalidParameterValue, "this is gateway %s, not %s", f.cfg.ID, gateway)
 	}
 	f.Server.Drain()
 	return nil

@@ -62,6 +62,13 @@ func startGateway(t testing.TB, o gatewayOptions) *gateway {
 		System:     SystemLogin{User: testpg.Superuser, Password: testpg.Password, Database: "postgres"},
 		Parameters: settings.DefaultParameters(), Log: log,
 	}
+	cfg.SetPaused = func(ctx context.Context, shard string, on bool) error {
+		doc, err := catalog.UpdateShard(ctx, store, testCluster, shard, func(s *catalog.Shard) error { s.Paused = on; return nil })
+		if err == nil {
+			eventually(t, "the pause is seen", func() bool { return g.live.Snapshot().Revision >= doc.ModRev })
+		}
+		return err
+	}
 	if o.parameters != nil {
 		o.parameters(&cfg.Parameters)
 	}

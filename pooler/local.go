@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -114,8 +115,30 @@ func (c *Session) setOwn(s *sqlparse.SetStmt) (answer, error) {
 	if c.status != 'I' || s.Local {
 		return answer{}, errSetInTx(s.Name)
 	}
+	if err := c.srv.checkShard(c.vars.Neki(), neki); err != nil {
+		return answer{}, err
+	}
 	c.vars = c.srv.interner.WithNeki(c.vars, neki)
 	return answer{tag: tag}, nil
+}
+
+// checkShard refuses a change of __neki.shard to one that does not exist. One that vanishes later makes the statements
+// fail that would go there.
+func (s *Server) checkShard(before, after settings.Neki) error {
+	if after.Shard == "" || after.Shard == before.Shard {
+		return nil
+	}
+	snap := s.cfg.Cluster.Snapshot()
+	if snap.Shard(after.Shard) != nil {
+		return nil
+	}
+	known := make([]string, len(snap.Shards))
+	for i := range snap.Shards {
+		known[i] = snap.Shards[i].UID
+	}
+	return pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"__neki.shard\": \"%s\"", after.Shard).
+		WithDetail("There is no shard of that uid.").
+		WithHint("Available values: %s.", strings.Join(known, ", "))
 }
 
 func errSetInTx(name string) *pgerr.Error {
@@ -141,6 +164,9 @@ func (c *Session) setConfigs(p *plan.Plan) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := c.srv.checkShard(c.vars.Neki(), neki); err != nil {
+		return err
 	}
 	if neki != c.vars.Neki() {
 		c.vars = c.srv.interner.WithNeki(c.vars, neki)

@@ -123,6 +123,17 @@ func isOff(v string) bool {
 
 // startupVars makes the session's defaults of the startup packet's parameters.
 func (s *Server) startupVars(st *pgwire.Startup) (*settings.Vars, error) {
+	v, err := s.givenVars(st)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkShard(settings.Default(), v.Neki()); err != nil {
+		return nil, fatalOf(err)
+	}
+	return v, nil
+}
+
+func (s *Server) givenVars(st *pgwire.Startup) (*settings.Vars, error) {
 	v := s.interner.Empty()
 	for _, p := range st.Params {
 		switch p.Name {
@@ -167,7 +178,10 @@ func fatalOf(err error) *pgerr.Error { return pgerr.From(err).WithSeverity(pgerr
 func (c *Session) firstGreeting() error {
 	snap := c.srv.cfg.Cluster.Snapshot()
 	if c.primaryPaused(snap) { // whoever paused must be able to come back and resume
-		if c.shown = c.srv.anyGreeting(snap, c.user, c.db.name); c.shown != nil {
+		if c.shown = c.srv.anyGreeting(snap, c.user, c.db.name); c.shown == nil {
+			c.shown = c.srv.pools.Greet(snap.PrimaryOf(homeShard(snap)), c.user, c.db.name)
+		}
+		if c.shown != nil {
 			c.shown = c.withAppName(c.shown)
 			return nil
 		}
@@ -281,9 +295,13 @@ func (s *Server) anyGreeting(snap *catalog.Snapshot, user, database string) *bac
 	return nil
 }
 
+// greetingSize holds a usual greeting.
+const greetingSize = 1 << 10
+
 // greet tells the client that it is in.
 func (c *Session) greet(ctx context.Context, st *pgwire.Startup) error {
-	b := []byte{'R', 0, 0, 0, 8, 0, 0, 0, 0}
+	b := append(make([]byte, 0, greetingSize), st.Pending()...)
+	b = append(b, 'R', 0, 0, 0, 8, 0, 0, 0, 0)
 	for _, p := range c.shown.Pairs() {
 		b = appendParameter(b, p)
 	}

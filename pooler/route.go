@@ -389,8 +389,7 @@ func (c *Session) tryAgain(err error, role *catalog.Role, attempt int) bool {
 
 // relayFailed handles a failure to exchange with the server or the client.
 func (c *Session) relayFailed(err error) error {
-	var gone *backend.ClientError
-	if errors.As(err, &gone) {
+	if clientError(err) != nil {
 		return err // giveBack clears up
 	}
 	w := c.work
@@ -421,6 +420,14 @@ func (c *Session) relayFailed(err error) error {
 		return c.sendReply()
 	}
 	return c.replyReady()
+}
+
+// clientError gives err when it is the client that is gone, not the server.
+func clientError(err error) error {
+	if gone := (*backend.ClientError)(nil); errors.As(err, &gone) {
+		return err
+	}
+	return nil
 }
 
 func (c *Session) fatalUnless(told bool, err *pgerr.Error) error {

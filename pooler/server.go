@@ -64,6 +64,9 @@ type Config struct {
 	MaxClients int                 // 0 = 10 000
 	// ForwardCancel passes a cancel request on that names another gateway's session; nil: it is dropped.
 	ForwardCancel func(key *pgwire.CancelKey)
+	// SetPaused writes into the catalog whether the clients of a shard are held, and returns when Cluster shows it. nil:
+	// shards can't be paused.
+	SetPaused func(ctx context.Context, shard string, on bool) error
 	// Reload reads the configuration file again; nil: there is none.
 	Reload func(ctx context.Context) error
 	Log    *slog.Logger
@@ -164,6 +167,8 @@ const drainLimit = 30 * time.Second
 func (s *Server) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var owned sync.WaitGroup
+	s.applyPauses(s.cfg.Cluster.Snapshot()) // before the first client
+	owned.Go(func() { s.followPauses(background) })
 	owned.Go(func() { s.sweep(background) })
 	for _, l := range s.cfg.Listeners {
 		owned.Go(func() { s.accept(background, l) })
@@ -237,9 +242,6 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 // serve logs a client in and starts its session on a goroutine of its own: a login takes a deeper stack than a session,
 // which would keep it.
 func (s *Server) serve(ctx context.Context, nc net.Conn, proxied bool) {
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 10 * time.Second, Count: 6})
-	}
 	c, err := s.login(ctx, nc, proxied)
 	if c != nil && err == nil {
 		s.goroutines.Go(c.run)

@@ -78,6 +78,7 @@ type Session struct {
 	ticket *backend.Ticket // for waiting in its queue; nil until it did
 	avoid  string          // the replica that has just failed the present statement
 
+	watch   *watch // of home, while the session listens and waits for its client
 	work    *work
 	copied  int // bytes of a large CopyData still to come
 	failed  bool
@@ -99,6 +100,7 @@ type Session struct {
 	leasedShard atomic.Pointer[string]
 	leaving     atomic.Bool   // drain: end when outside a transaction
 	feeding     atomic.Bool   // waits for more COPY data of the client
+	heard       atomic.Bool   // the watched server has spoken
 	parked      atomic.Uint64 // counts the waits for the client
 	seenPark    uint64        // the sweeper's own: as of its last look
 	checkedPark uint64        // and the wait in which it found the client alive
@@ -111,6 +113,7 @@ type Session struct {
 	queued    bool                // waits, or has just waited, for a server connection
 	canceled  int64               // the statement that was cancelled and has not noticed yet, by its begun
 	public    publicState
+	text      []byte // of the running Query, as the client sent it, cut; in work.shown
 }
 
 // publicState is what neki.sessions shows beyond the atomics. It is written by the session's goroutine, under mu.
@@ -162,8 +165,8 @@ func (c *Session) run() {
 	defer c.leaveServer()
 	growStack(0)
 	err := c.conn.Serve(c)
-	for errors.Is(err, os.ErrDeadlineExceeded) && c.endCause() == nil && c.phase == phaseCopying {
-		if err = c.hearServer(); err == nil { // woken because the server spoke in the middle of a COPY
+	for errors.Is(err, os.ErrDeadlineExceeded) && c.wakened() { // the server spoke in the middle of a COPY, or notifies
+		if err = c.wake(); err == nil {
 			err = c.conn.Serve(c)
 		}
 	}
@@ -196,7 +199,8 @@ func (c *Session) sayWhy(err error) {
 // leaveServer gives back all that the session has. A panic ends this session, not the gateway: what the connection to
 // the server is in the middle of is unknown then, so it is closed.
 func (c *Session) leaveServer() {
-	if r := recover(); r != nil {
+	r := recover()
+	if r != nil {
 		c.srv.log.Error("session panicked", "pid", c.pid, "panic", r, "stack", string(debug.Stack()))
 		c.dropLease()
 		if c.home != nil {
@@ -204,7 +208,12 @@ func (c *Session) leaveServer() {
 		}
 		c.srv.metrics.panics.Inc()
 	}
+	c.stopWatching()
 	c.giveBack()
+	if c.work != nil && r == nil {
+		c.srv.work.put(c.work)
+		c.work = nil
+	}
 	c.srv.sessions.remove(c)
 	_ = c.conn.Close()
 }
@@ -243,6 +252,9 @@ func (c *Session) lend() *work {
 // Park gives the buffers back unless something is half done.
 func (c *Session) Park() {
 	c.parked.Add(1)
+	if c.listens() {
+		c.watchServer()
+	}
 	w := c.work
 	if w == nil {
 		return
@@ -253,12 +265,18 @@ func (c *Session) Park() {
 	if w.start < w.end || len(w.ops) > 0 || w.relay.Pending() {
 		return
 	}
+	if c.text != nil { // only this goroutine writes it
+		c.mu.Lock()
+		c.text = nil
+		c.mu.Unlock()
+	}
 	c.work = nil
 	c.srv.work.put(w)
 }
 
 // Received works on n more bytes of the client.
 func (c *Session) Received(n int) error {
+	c.stopWatching()
 	w := c.work
 	w.end += n
 	if c.phase == phaseCopying {

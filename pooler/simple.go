@@ -32,6 +32,12 @@ func (c *Session) query(m message) error {
 		return c.refuseQuery(pgerr.From(err))
 	}
 	w.parts = parts
+	w.text = text
+	for i := range parts {
+		if parts[i].Plan.Secret {
+			w.text = nil
+		}
+	}
 	if c.allServers(parts) {
 		return c.forwardQuery(text, m.raw, parts, snap)
 	}

@@ -12,6 +12,7 @@ import (
 	admin "neki/admin_sql"
 	"neki/catalog"
 	"neki/internal/pgerr"
+	"neki/settings"
 )
 
 // lateFacts are the facts of a server that is made after the schema over them.
@@ -63,8 +64,13 @@ func (l *lateFacts) FlushPlans(ctx context.Context) error       { return l.get()
 // startWithSchema starts a gateway with the neki schema.
 func startWithSchema(t testing.TB, replicas int) *gateway {
 	t.Helper()
+	return startWithSchemaAnd(t, replicas, nil)
+}
+
+func startWithSchemaAnd(t testing.TB, replicas int, parameters func(*settings.Parameters)) *gateway {
+	t.Helper()
 	late := &lateFacts{}
-	g := startGateway(t, gatewayOptions{replicas: replicas, config: func(cfg *Config) {
+	g := startGateway(t, gatewayOptions{replicas: replicas, parameters: parameters, config: func(cfg *Config) {
 		cfg.Virtual = admin.New(admin.Inputs{
 			Catalog: cfg.Cluster, Sessions: late, Pools: late, Plans: late, Statements: late,
 			Metrics: prometheus.NewRegistry(), Choice: late, Controls: late,
@@ -319,5 +325,42 @@ func TestExplainNekiPlan(t *testing.T) {
 				t.Fatalf("refused: %v", rows)
 			}
 		}
+	}
+}
+
+// TestShardSettingIsChecked: a shard that does not exist is refused by SET, set_config and the startup packet.
+func TestShardSettingIsChecked(t *testing.T) {
+	g := startWithSchema(t, 1)
+	conn := g.connect("")
+	for _, sql := range []string{"SET __neki.shard = 'nope'", "SELECT set_config('__neki.shard', 'nope', false)"} {
+		_, err := trySimple(conn, sql)
+		e := pgerr.From(err)
+		if e.Code != pgerr.InvalidParameterValue || e.Hint != "Available values: sh1." {
+			t.Errorf("%s: %v, HINT %q", sql, err, e.Hint)
+		}
+	}
+	if got := one(t, conn, "SHOW __neki.shard"); got != "" {
+		t.Errorf("__neki.shard is %q", got)
+	}
+	if got := one(t, conn, "SET __neki.shard = 'sh1'; SHOW __neki.shard"); got != "sh1" {
+		t.Errorf("__neki.shard is %q", got)
+	}
+	if got := one(t, conn, "SET __neki.shard = ''; SHOW __neki.shard"); got != "" {
+		t.Errorf("__neki.shard is %q", got)
+	}
+	_, err := pgx.ConnectConfig(t.Context(), g.config("-c __neki.shard=nope"))
+	if pgerr.Code(err) != pgerr.InvalidParameterValue {
+		t.Errorf("startup: %v", err)
+	}
+}
+
+// TestNobodyWaits: max_wait is of those who wait now, so it is NULL when nobody does.
+func TestNobodyWaits(t *testing.T) {
+	g := startWithSchema(t, 1)
+	conn := g.connect("")
+	simple(t, conn, "SELECT 1")
+	rows := simple(t, conn, "SELECT waiting, max_wait IS NULL FROM neki.pools WHERE node = 'sh1-a' AND \"user\" = current_user")
+	if len(rows) != 1 || rows[0][0] != "0" || rows[0][1] != "t" {
+		t.Errorf("waiting, max_wait IS NULL: %v", rows)
 	}
 }

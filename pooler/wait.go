@@ -22,6 +22,7 @@ func (w *waiting) Ticket() *backend.Ticket {
 func (w *waiting) Queued() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	(*Session)(w).showTextLocked()
 	if w.canceled == w.begun.UnixNano() || w.cause != nil {
 		return errCanceled
 	}
@@ -32,14 +33,18 @@ func (w *waiting) Queued() error {
 // InterruptCause says why the wait ends.
 func (w *waiting) InterruptCause() error { return (*Session)(w).waitEnded() }
 
-// Waiting tells the client where it is in the queue.
-func (w *waiting) Waiting(place int) {
+// Waiting tells the client why it waits: the shard is paused, or where it is in the queue.
+func (w *waiting) Waiting(place int, paused bool) {
 	c := (*Session)(w)
 	if c.shown == nil { // still logging in: a client does not expect a notice there
 		return
 	}
 	n := pgerr.Notice("waiting for a connection: place %d in the queue", place).
 		WithHint("All connections of your role to this database are in use; see neki.pools.")
+	if paused {
+		n = pgerr.Notice("shard %s is paused: the statement waits", c.pool.Shard()).
+			WithHint("It goes on with CALL neki.resume('%s').", c.pool.Shard())
+	}
 	_, _ = c.conn.Write(encodeError(nil, n)) // a client that is gone is noticed at the next write
 }
 
@@ -47,6 +52,7 @@ func (w *waiting) Waiting(place int) {
 func (c *Session) interruptChan() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.showTextLocked()
 	if c.canceled == c.begun.UnixNano() || c.cause != nil {
 		ended := make(chan struct{})
 		close(ended)
@@ -70,6 +76,20 @@ func (c *Session) waitEnded() error {
 }
 
 var errCanceled = pgerr.New(pgerr.QueryCanceled, "canceling statement due to user request")
+
+// showTextLocked lets neki.sessions see the Query that now runs or waits. The caller holds mu.
+func (c *Session) showTextLocked() {
+	w := c.work
+	if w == nil || w.text == nil {
+		return
+	}
+	n := min(len(w.text), shownSize)
+	for n < len(w.text) && n > 0 && w.text[n]&0xC0 == 0x80 { // not within a character
+		n--
+	}
+	w.shown = append(w.shown[:0], w.text[:n]...)
+	c.text, w.text = w.shown, nil
+}
 
 // pause waits for a change, at most for the given time; the error says that the wait was ended.
 func (c *Session) pause(changed <-chan struct{}, limit time.Duration) error {
@@ -144,6 +164,7 @@ func (c *Session) beginActive() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.interrupt, c.queued = nil, false
+	c.showTextLocked()
 	if c.canceled != 0 && c.canceled == c.begun.UnixNano() {
 		c.canceled = 0
 		return errCanceled

@@ -14,6 +14,8 @@ type work struct {
 	start, end int
 	answers    []byte // room for what servers send
 	large      []byte // more room, lent while an answer is long
+	text       []byte // the client's Query, in the input buffer, until it has been shown
+	shown      []byte // room for what neki.sessions shows of it
 	out        []byte // what goes to a server
 	reply      []byte // frames of the gateway's own for the client
 	parts      []plan.Part
@@ -31,6 +33,7 @@ const (
 	largeSize  = 256 << 10
 	outSize    = 4 << 10
 	keepSize   = 64 << 10
+	shownSize  = 1024 // as track_activity_query_size
 )
 
 // workPool lends work, and large buffers to those who need one.
@@ -55,6 +58,7 @@ func (p *workPool) get() *work {
 	}
 	w := &work{
 		in: make([]byte, inSize), answers: make([]byte, answerSize), out: make([]byte, 0, outSize),
+		shown: make([]byte, 0, shownSize),
 		relay: backend.NewRelay(),
 	}
 	w.relay.More = func() []byte { return p.enlarge(w) }
@@ -80,6 +84,7 @@ func (p *workPool) put(w *work) {
 	clear(w.plans[:cap(w.plans)])
 	clear(w.ops[:cap(w.ops)])
 	w.sql = sqlNames{}
+	w.text = nil
 	w.start, w.end = 0, 0
 	w.out, w.reply, w.parts, w.plans, w.ops = w.out[:0], w.reply[:0], w.parts[:0], w.plans[:0], w.ops[:0]
 	w.relay.Begin()

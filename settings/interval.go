@@ -7,8 +7,10 @@ import (
 	"time"
 )
 
-const intervalHint = `An interval is a number with a unit, for example 500ms, 5s or 15min. ` +
-	`Valid units are "us", "ms", "s", "min", "h", and "d".`
+const (
+	intervalHint = "An interval is a number with a unit, for example 500ms, 5s or 15min. " + validUnits
+	validUnits   = `Valid units are "us", "ms", "s", "min", "h", and "d".`
+)
 
 type unit struct {
 	name string
@@ -117,6 +119,15 @@ func FormatInterval(d time.Duration) string {
 		}
 	}
 	return "0"
+}
+
+// intervalHintFor says what is wrong with a text that is no interval: most often the unit is missing.
+func intervalHintFor(text string) string {
+	text = strings.TrimSpace(text)
+	if _, err := strconv.ParseFloat(text, 64); err != nil || strings.HasPrefix(text, "-") {
+		return intervalHint
+	}
+	return "A unit is missing: write " + text + "s for seconds or " + text + `ms for milliseconds. ` + validUnits
 }
 
 func parseIntervalInto(to *time.Duration, text string) bool {

@@ -65,7 +65,7 @@ func TestSet(t *testing.T) {
 		{"__neki.replica_wait", "100ms", "100ms", "", ""},
 		{"__neki.replica_wait", "60s", "1min", "", ""},
 		{"__neki.replica_wait", "0", "0", "", ""},
-		{"__neki.replica_wait", "5", "", "22023", "An interval is a number with a unit"},
+		{"__neki.replica_wait", "5", "", "22023", "A unit is missing: write 5s"},
 		{"__neki.fanout", "single", "single", "", ""},
 		{"__neki.tx_mode", "Atomic", "atomic", "", ""},
 		{"__neki.shard", "sh1", "sh1", "", ""},

@@ -34,7 +34,7 @@ type Parameters struct {
 type Parameter struct {
 	Name        string
 	Default     string
-	Unit        string // "interval" or "count"
+	Type        string // "interval" or "integer"
 	Scope       string // "gateway" or "admin"
 	Description string
 	interval    func(*Parameters) *time.Duration // nil for a count
@@ -92,14 +92,14 @@ var parameterTable = []Parameter{
 
 func interval(name, def, scope string, least time.Duration, field func(*Parameters) *time.Duration, text string) Parameter {
 	return Parameter{
-		Name: name, Default: def, Unit: "interval", Scope: scope, Description: text,
+		Name: name, Default: def, Type: "interval", Scope: scope, Description: text,
 		interval: field, min: int64(least), max: int64(longest),
 	}
 }
 
 func count(name string, def, least int, field func(*Parameters) *int, text string) Parameter {
 	return Parameter{
-		Name: name, Default: strconv.Itoa(def), Unit: "count", Scope: "gateway", Description: text,
+		Name: name, Default: strconv.Itoa(def), Type: "integer", Scope: "gateway", Description: text,
 		count: field, min: int64(least), max: most,
 	}
 }
@@ -154,11 +154,11 @@ func (r Parameter) Parse(p *Parameters, text string) error {
 	}
 	if !ok {
 		return pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", r.Name, text).
-			WithHint("%s", r.hint())
+			WithHint("%s", r.hint(text))
 	}
 	if value < r.min || value > r.max {
 		return pgerr.New(pgerr.InvalidParameterValue, "%s is outside the valid range for parameter \"%s\" (%s .. %s)",
-			r.show(value), r.Name, r.show(r.min), r.show(r.max)).WithHint("%s", r.hint())
+			r.show(value), r.Name, r.show(r.min), r.show(r.max)).WithHint("%s", r.hint(""))
 	}
 	if r.interval != nil {
 		*r.interval(p) = time.Duration(value)
@@ -175,9 +175,9 @@ func (r Parameter) show(value int64) string {
 	return strconv.FormatInt(value, 10)
 }
 
-func (r Parameter) hint() string {
+func (r Parameter) hint(text string) string {
 	if r.interval != nil {
-		return intervalHint
+		return intervalHintFor(text)
 	}
 	return "Allowed are whole numbers from " + r.show(r.min) + " to " + r.show(r.max) + "."
 }

@@ -24,18 +24,18 @@ func (s Setting) Parse(n *Neki, text string) error {
 		return nil
 	}
 	e := pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", s.Name, text)
-	return e.WithHint("%s", s.allowedHint())
+	return e.WithHint("%s", s.allowedHint(text))
 }
 
 // Format gives the setting's text in n.
 func (s Setting) Format(n Neki) string { return s.format(n) }
 
-func (s Setting) allowedHint() string {
+func (s Setting) allowedHint(text string) string {
 	switch {
 	case s.Allowed != nil:
 		return "Available values: " + strings.Join(s.Allowed, ", ") + "."
 	case s.Type == "interval":
-		return intervalHint
+		return intervalHintFor(text)
 	}
 	return "Allowed are up to 63 letters, digits, underscores, hyphens and dots."
 }

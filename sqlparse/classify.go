@@ -245,8 +245,8 @@ func (s *Statement) classifyNested(node any, span Span) (err error) {
 
 // ReadOnly reports whether the statement is proven to read only, so that a hot standby may run it: no write, no lock,
 // nothing that may hide one, and no call for which volatile reports that it may have an effect. volatile is the
-// caller's knowledge of pg_proc; see Harmless for volatile functions that have none. A nil volatile knows nothing:
-// then any call is an effect.
+// caller's knowledge of pg_proc and of what is volatile and yet harmless. A nil volatile knows nothing: then any call is
+// an effect.
 func (s *Statement) ReadOnly(volatile func(FuncRef) bool) bool {
 	if s.Effects.Any(EffectWrites | EffectLocks | EffectOpaque) {
 		return false

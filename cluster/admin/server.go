@@ -3,9 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -86,30 +84,5 @@ func (a *Admin) url() string {
 
 // serve answers the API until ctx ends, and joins its connections.
 func (a *Admin) serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{
-		Handler: a.Handler(), TLSConfig: a.cfg.TLS, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-	}
-	failed := make(chan error, 1)
-	go func() {
-		if a.cfg.TLS != nil {
-			failed <- srv.ServeTLS(l, "", "")
-		} else {
-			failed <- srv.Serve(l)
-		}
-	}()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("admin API: %w", err)
-	case <-ctx.Done():
-	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	err := srv.Shutdown(limited)
-	if err != nil {
-		err = errors.Join(err, srv.Close())
-	}
-	<-failed
-	return err
+	return agent.Serve(ctx, l, a.Handler(), a.cfg.TLS, a.log)
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/subtle"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,15 +41,23 @@ func (a *Agent) listen() (net.Listener, error) {
 
 // serve answers the API until ctx ends, and joins all its connections.
 func (a *Agent) serve(ctx context.Context, l net.Listener) error {
+	return Serve(ctx, l, Guard(a.routes(), a.cfg.TLS != nil, a.cfg.Token), a.cfg.TLS, a.log)
+}
+
+// serveGrace is how long handlers may take to end once Serve is to end. Streams and orders end with its context.
+const serveGrace = 5 * time.Second
+
+// Serve answers an API of the cluster on l, over TLS unless t is nil, until ctx ends, and joins all its connections. It
+// owns l.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, t *tls.Config, log *slog.Logger) error {
 	srv := &http.Server{
-		Handler: Guard(a.routes(), a.cfg.TLS != nil, a.cfg.Token), TLSConfig: a.cfg.TLS,
-		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		Handler: h, TLSConfig: t, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
 	go func() {
-		if a.cfg.TLS != nil {
+		if t != nil {
 			failed <- srv.ServeTLS(l, "", "")
 		} else {
 			failed <- srv.Serve(l)
@@ -59,8 +68,7 @@ func (a *Agent) serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("API: %w", err)
 	case <-ctx.Done():
 	}
-	// Streams and orders end with ctx; Shutdown waits for their handlers.
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), serveGrace)
 	defer cancel()
 	err := srv.Shutdown(limited)
 	if err != nil {

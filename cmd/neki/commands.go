@@ -166,10 +166,15 @@ func runGateway(ctx context.Context, p *process) error {
 	if err != nil {
 		return pgerr.New(pgerr.ConfigFileError, "%s: backend: %w", p.path, err)
 	}
+	others, err := listenPeers(p.cfg.RPC.Listen, &p.rpc)
+	if err != nil {
+		return err
+	}
 	live := catalog.NewLive(p.store, p.cfg.Cluster, p.log)
 	g, err := newGateway(gatewayConfig{
 		Cluster: p.cfg.Cluster, ID: p.cfg.ID, Cell: p.cfg.Cell, Listeners: listeners, HTTP: p.http, Debug: p.debug,
 		TLS: t, BackendTLS: backend, Auth: auth, Parameters: p.cfg.Parameters, Store: p.store, Live: live,
+		RPC: p.rpc, RPCListener: others, RPCURL: p.cfg.RPC.URL,
 		Log: p.log,
 		Reload: func() (map[string]string, pooler.Auth, error) {
 			cfg, err := loadConfig(p.path)

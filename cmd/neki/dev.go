@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -55,6 +56,7 @@ type dev struct {
 	etcd         *embedded.Server
 	store        catalog.Store
 	live         *catalog.Live
+	client       *http.Client // to agents and gateways
 }
 
 // runDev runs a cluster until ctx ends or a part fails.
@@ -248,11 +250,11 @@ func (d *dev) startCatalog(ctx context.Context) error {
 		return err
 	}
 	d.live = catalog.NewLive(store, devCluster, d.log)
-	client := newHTTPClient(nil)
-	feed := &agent.Feed{Live: d.live, HTTP: client, Token: d.token, Log: d.log}
+	d.client = newHTTPClient(nil)
+	feed := &agent.Feed{Live: d.live, HTTP: d.client, Token: d.token, Log: d.log}
 	around := []*part{d.parts.start("catalog", d.live.Run), d.parts.start("health", feed.Run)}
 	d.undo.push(func() error {
-		defer client.CloseIdleConnections()
+		defer d.client.CloseIdleConnections()
 		return stopAll(around)
 	})
 	d.out.step("etcd is up")
@@ -333,8 +335,13 @@ func (d *dev) startGateway(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r := rpc{client: d.client, token: d.token}
+	others, err := listenPeers("", &r)
+	if err != nil {
+		return err
+	}
 	g, err := newGateway(gatewayConfig{
-		Cluster: devCluster, ID: devGateway, Cell: d.gatewayCell(), Listeners: []net.Listener{d.listener}, HTTP: d.http,
+		RPC: r, RPCListener: others, Cluster: devCluster, ID: devGateway, Cell: d.gatewayCell(), Listeners: []net.Listener{d.listener}, HTTP: d.http,
 		Debug: d.debug, TLS: t, Parameters: d.o.parameters, Store: d.store, Live: d.live, Log: d.log,
 	})
 	if err != nil {

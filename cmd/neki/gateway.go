@@ -34,9 +34,13 @@ type gatewayConfig struct {
 	Parameters        map[string]string // of the configuration file
 	// Reload reads the parameters and the rules of authentication of the file again; nil: there is no file.
 	Reload func() (map[string]string, pooler.Auth, error)
-	Store  catalog.Store
-	Live   *catalog.Live // run and fed by the owner
-	Log    *slog.Logger
+	// How the other gateways reach this one, and it them.
+	RPC         rpc
+	RPCListener net.Listener // nil: they can't
+	RPCURL      string       // where it differs from the listener's address
+	Store       catalog.Store
+	Live        *catalog.Live // run and fed by the owner
+	Log         *slog.Logger
 }
 
 // gateway is a pooler.Server with all that it needs around it.
@@ -87,13 +91,14 @@ func (g *gateway) Run(ctx context.Context) error {
 	}
 	around.Go(func() { g.params.follow(background, g.server.SetParameters) })
 	g.serveHTTP(background, &around, registry)
+	g.servePeers(background, &around)
 	close(g.ready)
 	g.log.Info("serving clients", "listen", g.address(), "index", index)
 	return g.server.Run(ctx)
 }
 
 func (g *gateway) closeListeners() {
-	for _, l := range append(g.cfg.Listeners, g.cfg.HTTP, g.cfg.Debug) {
+	for _, l := range append(g.cfg.Listeners, g.cfg.HTTP, g.cfg.Debug, g.cfg.RPCListener) {
 		if l != nil {
 			_ = l.Close() // most are closed already
 		}
@@ -134,9 +139,7 @@ func (g *gateway) awaitLogin(ctx context.Context) (pooler.SystemLogin, error) {
 func (g *gateway) register(ctx, background context.Context, around *sync.WaitGroup) (int, error) {
 	self := catalog.Gateway{
 		ID: g.cfg.ID, Cell: g.cfg.Cell, Address: g.address(), Version: version(), StartedAt: time.Now().UTC(),
-	}
-	if g.cfg.HTTP != nil {
-		self.AdminURL = "http://" + reachable(g.cfg.HTTP.Addr())
+		AdminURL: g.peerURL(),
 	}
 	first := make(chan int, 1)
 	index := 0
@@ -194,13 +197,15 @@ func (g *gateway) build(ctx context.Context, index int, login pooler.SystemLogin
 	g.server, err = pooler.New(pooler.Config{
 		ID: g.cfg.ID, Index: index, Cell: g.cfg.Cell, Version: version(), Listeners: g.cfg.Listeners, TLS: g.cfg.TLS,
 		BackendTLS: g.cfg.BackendTLS, Auth: g.cfg.Auth, System: login, Cluster: g.cfg.Live, Parameters: g.params.now(),
-		Virtual: schema, Reload: g.reload, Log: g.log,
+		Virtual: schema, SetPaused: g.setPaused, Reload: g.reload, Log: g.log,
 		ForwardCancel: func(key *pgwire.CancelKey) { g.forwardCancel(ctx, key) },
 	})
 	if err != nil {
 		return err
 	}
-	late.source = g.server.Facts()
+	late.source = &sharedFacts{source: g.server.Facts(), peers: &peers{
+		self: g.cfg.ID, live: g.cfg.Live, client: g.cfg.RPC.client, token: g.cfg.RPC.token, log: g.log,
+	}}
 	registry.MustRegister(g.server, clusterMetrics{g.cfg.Live})
 	return nil
 }

@@ -19,19 +19,18 @@ import (
 	"neki/settings"
 )
 
-// listenTCP opens a listener; none for "". A shared one lets a successor listen on the same port while this process
+// listenTCP opens a listener; none for "". One for clients lets a successor listen on the same port while this process
 // drains.
-func listenTCP(address string, shared bool) (net.Listener, error) {
+func listenTCP(address string, clients bool) (net.Listener, error) {
 	if address == "" {
 		return nil, nil //nolint:nilnil // no address is no error
 	}
 	var lc net.ListenConfig
-	if shared {
+	if clients {
+		lc.KeepAlive = -1 // set below, once: connections inherit it from their listener
 		lc.Control = func(_, _ string, c syscall.RawConn) error {
 			var failed error
-			err := c.Control(func(fd uintptr) {
-				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-			})
+			err := c.Control(func(fd uintptr) { failed = setClientOptions(int(fd)) })
 			return errors.Join(err, failed)
 		}
 	}
@@ -44,6 +43,22 @@ func listenTCP(address string, shared bool) (net.Listener, error) {
 		return nil, pgerr.New(pgerr.SystemError, "can't listen on %s: %w", address, err)
 	}
 	return l, nil
+}
+
+// setClientOptions makes the port one to share, and connections of clients that are gone known within two minutes.
+func setClientOptions(fd int) error {
+	for _, o := range []struct{ level, name, value int }{
+		{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 60},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 10},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 6},
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // listenClients opens a gateway's listeners for clients. A Unix socket in a directory has the port of the first address

@@ -111,11 +111,18 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Name: "neki", Usage: "sharded PostgreSQL that looks like one PostgreSQL", Description: description,
 		Writer: stdout, ErrWriter: stderr, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
 		ExitErrHandler: func(*cli.Context, error) {},
-		Commands:       []*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), versionCommand()},
-		OnUsageError:   onUsageError,
+		Commands:       []*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), versionCommand(), helpCommand()},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the version", DisableDefaultText: true},
+			cli.HelpFlag, // the library leaves it out where there is a command of that name
+		},
+		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {
+			if c.Bool("version") {
+				return printVersion(c)
+			}
 			if c.Args().Present() {
-				return usagef("unknown command %q; `neki --help` lists the commands", c.Args().First())
+				return unknownCommand(c.App, c.Args().First())
 			}
 			return cli.ShowAppHelp(c)
 		},

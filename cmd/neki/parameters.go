@@ -135,7 +135,7 @@ func (p *parameters) Parameters(context.Context) ([]adminsql.ParameterRow, error
 			source = "sql"
 		}
 		rows = append(rows, adminsql.ParameterRow{
-			Scope: t.Scope, Name: t.Name, Value: t.Format(value), Default: t.Default, Unit: t.Unit, Source: source,
+			Scope: t.Scope, Name: t.Name, Value: t.Format(value), Default: t.Default, Type: t.Type, Source: source,
 			Text: t.Description,
 		})
 	}
@@ -178,7 +178,12 @@ func (p *parameters) SetParameter(ctx context.Context, scope, name, value string
 	if err != nil {
 		return unavailable(err)
 	}
-	return p.awaitRevision(ctx, rev)
+	if !seenRevision(ctx, p.live, rev) {
+		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "the parameter is set, but this gateway has not seen it yet").
+			WithHint("It comes into force when the gateway reaches the catalog again.")
+	}
+	p.sync()
+	return nil
 }
 
 func (p *parameters) fileNow() map[string]string {
@@ -187,21 +192,19 @@ func (p *parameters) fileNow() map[string]string {
 	return p.file
 }
 
-// awaitRevision waits until a write of the catalog is seen and in force.
-func (p *parameters) awaitRevision(ctx context.Context, rev int64) error {
+// seenRevision waits for a write of the catalog to be in the snapshot; false when that takes too long.
+func seenRevision(ctx context.Context, live *catalog.Live, rev int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, setVisible)
 	defer cancel()
 	for {
-		changed := p.live.Changed()
-		if p.live.Snapshot().Revision >= rev {
-			p.sync()
-			return nil
+		changed := live.Changed()
+		if live.Snapshot().Revision >= rev {
+			return true
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "the parameter is set, but this gateway has not seen it yet").
-				WithHint("It comes into force when the gateway reaches the catalog again.")
+			return false
 		}
 	}
 }

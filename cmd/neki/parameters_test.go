@@ -119,9 +119,10 @@ func TestParametersThatDontFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.awaitRevision(t.Context(), rev); err != nil {
-		t.Fatal(err)
+	if !seenRevision(t.Context(), p.live, rev) {
+		t.Fatal("the write is not seen")
 	}
+	p.sync()
 	if got := p.now(); got.LagMin != 30*time.Second || got.LagMax != 2*time.Minute {
 		t.Errorf("in force: %v %v", got.LagMin, got.LagMax)
 	}

@@ -29,6 +29,7 @@ type Functions interface {
 type Function struct {
 	Args     []uint32
 	ArgNames []string // for name => value; may be nil
+	Usage    string   // how it is declared, for the HINT of a call that does not match; may be empty
 	Required int      // arguments that must be given; later ones are NULL when left out
 	Result   uint32   // of Scalar
 	Scalar   func(ctx context.Context, env *exec.Env, args []datum.Datum) (datum.Datum, error)

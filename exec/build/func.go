@@ -163,8 +163,11 @@ func (b *builder) findFunction(schema, name string, n *sqlparse.FuncCall, args *
 		return nil, errAt(n.Location, pgerr.AmbiguousFunction, "function %s is not unique", text).
 			hint("Could not choose a best candidate function. You might need to add explicit type casts.")
 	}
-	return nil, errAt(n.Location, pgerr.UndefinedFunction, "function %s does not exist", text).
-		hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+	missing := errAt(n.Location, pgerr.UndefinedFunction, "function %s does not exist", text)
+	if usage := b.usage(schema, name); usage != "" {
+		return nil, missing.hint("It is declared as %s.", usage)
+	}
+	return nil, missing.hint("No function matches the given name and argument types. You might need to add explicit type casts.")
 }
 
 func isCastCall(name string, from uint32) bool {
@@ -206,6 +209,16 @@ func (b *builder) candidates(schema, name string, args *funcArgs) ([]candidate, 
 		}
 	}
 	return all, nil
+}
+
+// usage says how a function of the resolver's is declared, "" when there is none of that name.
+func (b *builder) usage(schema, name string) string {
+	if f, ok := b.resolver.(Functions); ok && schema != "pg_catalog" {
+		for _, fn := range f.Functions(schema, name) {
+			return fn.Usage
+		}
+	}
+	return ""
 }
 
 // spreadCandidate fits a function to the number and names of arguments.

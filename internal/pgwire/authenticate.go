@@ -54,8 +54,9 @@ func NewAuthenticator(mockSecret []byte, iterations int) *Authenticator {
 // one without a password: they get the same exchange as a wrong password. The keys are nil after an MD5 challenge and
 // after a clear password checked against an md5 secret.
 //
-// It sends neither AuthenticationOk, which the caller can put into one write with what follows, nor the failure: that
-// is the caller's to Refuse, after what delay it likes. The failure is 28P01 for a wrong password.
+// It sends neither the last message of the exchange (see Startup.Pending) and AuthenticationOk, which the caller can put
+// into one write with what follows, nor the failure: that is the caller's to Refuse, after what delay it likes. The
+// failure is 28P01 for a wrong password.
 func (a *Authenticator) Authenticate(ctx context.Context, s *Startup, method Method, secret string) (*Keys, error) {
 	release := bind(ctx, s.Raw)
 	defer release()
@@ -108,7 +109,8 @@ func (a *Authenticator) scram(s *Startup, secret string) (*Keys, error) {
 	if !ok {
 		return nil, errPassword(s.User)
 	}
-	return keys, writeMessages(s.Conn, &pgproto3.AuthenticationSASLFinal{Data: []byte(final)})
+	s.pending, err = (&pgproto3.AuthenticationSASLFinal{Data: []byte(final)}).Encode(nil)
+	return keys, err
 }
 
 // readAnswer reads a password message, the only one a client may send while it is asked who it is.

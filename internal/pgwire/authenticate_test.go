@@ -2,6 +2,7 @@ package pgwire
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"io"
 	"net"
@@ -26,6 +27,9 @@ func prove(t *testing.T, method Method, secret string, client func(net.Conn)) (*
 	}()
 	s := &Startup{Conn: server, Raw: server, User: "u"}
 	keys, err := NewAuthenticator(nil, 0).Authenticate(ctx, s, method, secret)
+	if _, err := server.Write(s.Pending()); err != nil {
+		t.Error(err)
+	}
 	server.CloseWrite()
 	<-done
 	return keys, err
@@ -224,8 +228,14 @@ func TestAuthenticateOverTLS(t *testing.T) {
 	if err != nil || keys == nil {
 		t.Error(err)
 	}
+	if _, err := s.Conn.Write(s.Pending()); err != nil {
+		t.Error(err)
+	}
 	if got := <-used; got != mechanismPlus {
 		t.Errorf("the client used %q", got)
+	}
+	if got := s.PeerState().CurveID; got != tls.X25519 { // the client offers hybrids too
+		t.Errorf("keys were exchanged by %s", got)
 	}
 }
 

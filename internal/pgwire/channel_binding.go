@@ -10,11 +10,18 @@ import (
 // servedCertificate remembers which certificate a handshake used; crypto/tls does not tell the server.
 type servedCertificate struct{ cert *tls.Certificate }
 
+// keyExchanges are those of Postgres's ssl_groups. The post-quantum hybrids that crypto/tls would add take a quarter of a
+// login's CPU, and libpq of most systems knows none.
+var keyExchanges = []tls.CurveID{tls.X25519, tls.CurveP256}
+
 // watch gives a copy of cfg for one handshake. Tickets are off, as in Postgres, so the certificate is always chosen.
 func (s *servedCertificate) watch(cfg *tls.Config) *tls.Config {
 	c := cfg.Clone()
 	c.SessionTicketsDisabled = true
 	c.NextProtos = []string{alpnProtocol}
+	if c.CurvePreferences == nil {
+		c.CurvePreferences = keyExchanges
+	}
 	if choose := cfg.GetConfigForClient; choose != nil {
 		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			chosen, err := choose(hello)

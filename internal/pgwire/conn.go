@@ -444,6 +444,24 @@ func (c *Conn) Readable() bool {
 	return n > 0 || err == nil
 }
 
+// AwaitReadable waits until the peer has sent something, or has closed, without taking it; the read deadline ends the
+// wait with an error.
+func (c *Conn) AwaitReadable() error {
+	s, ok := c.socket().(syscall.Conn)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return err != syscall.EAGAIN && err != syscall.EINTR
+	})
+}
+
 // peek looks for a byte without taking it.
 func (c *Conn) peek() (n int, err error) {
 	s, ok := c.socket().(syscall.Conn)

@@ -71,7 +71,11 @@ func writeError(err error) error {
 
 // writeMessages encodes messages into one write.
 func writeMessages(conn net.Conn, messages ...pgproto3.Message) error {
-	var buf []byte
+	return writeBehind(conn, nil, messages...)
+}
+
+// writeBehind encodes messages behind buf, into one write.
+func writeBehind(conn net.Conn, buf []byte, messages ...pgproto3.Message) error {
 	for _, m := range messages {
 		var err error
 		if buf, err = m.Encode(buf); err != nil {
@@ -88,11 +92,11 @@ func writeAll(conn net.Conn, buf []byte) error {
 	return nil
 }
 
-// writeFatal sends err as the FATAL that ends a startup.
-func writeFatal(conn net.Conn, err error) error {
+// writeFatal sends err as the FATAL that ends a startup, behind what is still to be said.
+func writeFatal(conn net.Conn, pending []byte, err error) error {
 	e := pgerr.From(err)
 	if e.Severity != pgerr.SeverityFatal {
 		e = e.WithSeverity(pgerr.SeverityFatal)
 	}
-	return writeMessages(conn, e.Response())
+	return writeBehind(conn, pending, e.Response())
 }

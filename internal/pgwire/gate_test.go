@@ -141,6 +141,9 @@ func (g *gate) welcome(s *pgwire.Startup, greeting *pgwire.Greeting) error {
 	slot := uint32(len(g.sessions))
 	g.sessions = append(g.sessions, backendKey{greeting.PID, greeting.Secret, s.ProtocolVersion})
 	g.mu.Unlock()
+	if _, err := s.Conn.Write(s.Pending()); err != nil {
+		return err
+	}
 	messages := []pgproto3.BackendMessage{&pgproto3.AuthenticationOk{}}
 	for _, p := range greeting.Params {
 		messages = append(messages, &pgproto3.ParameterStatus{Name: p.Name, Value: p.Value})

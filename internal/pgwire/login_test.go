@@ -200,6 +200,9 @@ func scramStep(v *Verifier) fakepg.Step {
 		}
 		s := &Startup{Conn: c.Net, Raw: c.Net, User: "u"}
 		_, err := NewAuthenticator(nil, 0).Authenticate(context.Background(), s, MethodSCRAM, v.Text())
+		if err == nil {
+			_, err = c.Net.Write(s.Pending())
+		}
 		return err
 	})
 }
@@ -284,7 +287,7 @@ func TestConnectTLS(t *testing.T) {
 		if _, err := NewAuthenticator(nil, 0).Authenticate(ctx, s, MethodSCRAM, pencil().Text()); err != nil {
 			t.Error(err)
 		}
-		s.Conn.Write(loggedIn)
+		s.Conn.Write(append(s.Pending(), loggedIn...))
 		io.Copy(io.Discard, s.Conn)
 	}
 	wrongHost := clientTLS.Clone()

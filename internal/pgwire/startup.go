@@ -68,6 +68,15 @@ type Startup struct {
 	Cancel          *CancelKey // set for KindCancel
 
 	endpoint []byte // tls-server-end-point channel binding of our certificate; nil = none
+	pending  []byte // what the client is still to be told, before AuthenticationOk
+}
+
+// Pending gives what Authenticate left to be sent to the client before AuthenticationOk. The caller sends both in one
+// write.
+func (s *Startup) Pending() []byte {
+	b := s.pending
+	s.pending = nil
+	return b
 }
 
 // Param gives the value of a startup parameter; the last one counts, as in Postgres.
@@ -106,7 +115,7 @@ func (s *Startup) CertificateName() (name string, ok bool) {
 func (s *Startup) Refuse(ctx context.Context, err error) error {
 	release := bind(ctx, s.Raw)
 	defer release()
-	return writeFatal(s.Conn, err)
+	return writeFatal(s.Conn, s.Pending(), err)
 }
 
 // Accept reads what a client sends first and answers it: SSLRequest and GSSENCRequest, each at most once; direct TLS;
@@ -125,7 +134,7 @@ func Accept(ctx context.Context, conn net.Conn, cfg StartupConfig) (*Startup, er
 		return &a.s, nil
 	}
 	if fatal := (*pgerr.Error)(nil); errors.As(err, &fatal) {
-		writeFatal(a.s.Conn, fatal) //nolint:errcheck // the first error is the one to report
+		writeFatal(a.s.Conn, nil, fatal) //nolint:errcheck // the first error is the one to report
 	}
 	return nil, err
 }

@@ -18,6 +18,7 @@ type PoolKey struct{ Node, User, Database string }
 type Pool struct {
 	pools *Pools
 	key   PoolKey
+	shard string // of the instance
 	host  string
 	port  int
 	stats *NodeStats
@@ -31,7 +32,6 @@ type Pool struct {
 	waiters  waitList
 	closed   bool
 	paused   bool
-	maxWait  time.Duration // the longest wait so far
 	lastUsed time.Time
 	expired  time.Time // connections opened before are not reused
 }
@@ -44,8 +44,9 @@ type Waiter interface {
 	Queued() error
 	// InterruptCause says why Interrupt was called.
 	InterruptCause() error
-	// Waiting is called once the wait has lasted long, with the place in the queue (1 is next).
-	Waiting(place int)
+	// Waiting is called once the wait has lasted long, with the place in the queue (1 is next) and whether the pool is
+	// paused.
+	Waiting(place int, paused bool)
 }
 
 // noticeAfter is how long a session waits before it is told so.
@@ -67,6 +68,15 @@ type Ticket struct {
 // NewTicket makes a ticket.
 func NewTicket() *Ticket { return &Ticket{got: make(chan grant, 2)} }
 
+// Paused gives the shard of the pool that the ticket waits at, and whether that is paused.
+func (t *Ticket) Paused() (shard string, paused bool) {
+	p := t.pool.Load()
+	if p == nil {
+		return "", false
+	}
+	return p.shard, p.Paused()
+}
+
 // Interrupt ends the wait, if there is one. Anybody may call it.
 func (t *Ticket) Interrupt() {
 	if p := t.pool.Load(); p != nil {
@@ -78,9 +88,10 @@ var errInterrupted = errors.New("the wait for a connection was interrupted")
 
 // grant is how a wait ends, or a notice that it lasts.
 type grant struct {
-	sc    *ServerConn
-	err   error
-	place int // not 0: a notice
+	sc     *ServerConn
+	err    error
+	place  int  // not 0: a notice
+	paused bool // of a notice
 }
 
 // waitList is a FIFO queue that waiters can leave.
@@ -149,6 +160,9 @@ func (p *Pool) Paused() bool {
 	defer p.mu.Unlock()
 	return p.paused
 }
+
+// Shard gives the uid of the shard that the instance belongs to.
+func (p *Pool) Shard() string { return p.shard }
 
 // NoteGreeting notes what a connection with no client's settings on it says now.
 func (p *Pool) NoteGreeting(g *ParamSet) {
@@ -243,7 +257,7 @@ func (p *Pool) openOne() {
 	if err != nil {
 		p.open--
 		if t := p.waiters.first; t != nil { // only the one who waits longest: others may still get a connection
-			p.endLocked(t, grant{err: err}, p.pools.now())
+			p.endLocked(t, grant{err: err})
 		}
 		p.openMoreLocked()
 		p.mu.Unlock()
@@ -262,16 +276,15 @@ func (p *Pool) handOverLocked(sc *ServerConn, now time.Time) {
 		return
 	}
 	if t := p.waiters.first; t != nil && !p.paused {
-		p.endLocked(t, grant{sc: sc}, now)
+		p.endLocked(t, grant{sc: sc})
 		return
 	}
 	p.idle = append(p.idle, sc)
 }
 
 // endLocked takes t out of the queue and tells it how its wait ends.
-func (p *Pool) endLocked(t *Ticket, g grant, now time.Time) {
+func (p *Pool) endLocked(t *Ticket, g grant) {
 	if p.waiters.remove(t) {
-		p.maxWait = max(p.maxWait, now.Sub(t.since))
 		t.got <- g
 	}
 }
@@ -280,7 +293,7 @@ func (p *Pool) endLocked(t *Ticket, g grant, now time.Time) {
 func (p *Pool) end(t *Ticket, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endLocked(t, grant{err: err}, p.pools.now())
+	p.endLocked(t, grant{err: err})
 }
 
 // wait waits for the end of t's wait.
@@ -292,7 +305,7 @@ func (p *Pool) wait(t *Ticket, w Waiter) (*ServerConn, error) {
 		g := <-t.got
 		switch {
 		case g.place > 0:
-			w.Waiting(g.place)
+			w.Waiting(g.place, g.paused)
 		case g.err == errInterrupted: //nolint:errorlint // sent as it is
 			return nil, w.InterruptCause()
 		default:
@@ -315,11 +328,11 @@ func (p *Pool) remind(now time.Time) {
 		next, waited := t.next, now.Sub(t.since)
 		switch {
 		case limit > 0 && waited >= limit:
-			p.endLocked(t, grant{err: p.errMaxWait(limit)}, now)
+			p.endLocked(t, grant{err: p.errWaitedLocked(limit)})
 		case waited >= soonest:
 			if !t.noticed && waited >= noticeAfter {
 				t.noticed = true
-				t.got <- grant{place: place}
+				t.got <- grant{place: place, paused: p.paused}
 			}
 			place++
 		default: // those behind have waited less
@@ -329,7 +342,13 @@ func (p *Pool) remind(now time.Time) {
 	}
 }
 
-func (p *Pool) errMaxWait(limit time.Duration) error {
+// errWaitedLocked says why a wait of the full length was in vain.
+func (p *Pool) errWaitedLocked(limit time.Duration) error {
+	if p.paused {
+		return pgerr.New(pgerr.CannotConnectNow, "shard %s is paused", p.shard).
+			WithDetail("The statement waited %s (pool-max-wait-time) and was not sent.", settings.FormatInterval(limit)).
+			WithHint("Try again after CALL neki.resume('%s').", p.shard)
+	}
 	return pgerr.New(pgerr.TooManyConnections, "no connection to %s became free within %s", p.key.Node, settings.FormatInterval(limit)).
 		WithDetail("All %d connections of role %q to database %q on this instance are in use.",
 			p.pools.params().PoolCapacity, p.key.User, p.key.Database).
@@ -412,7 +431,7 @@ func (p *Pool) close() {
 	p.idle = nil
 	p.open -= len(idle)
 	for t := p.waiters.first; t != nil; t = p.waiters.first {
-		p.endLocked(t, grant{err: errPoolClosed(p.key)}, p.pools.now())
+		p.endLocked(t, grant{err: errPoolClosed(p.key)})
 	}
 	p.mu.Unlock()
 	for _, sc := range idle {
@@ -428,14 +447,18 @@ func errPoolClosed(key PoolKey) error {
 type PoolStats struct {
 	PoolKey
 	Capacity, Active, Idle, Waiting int
-	MaxWait                         time.Duration
+	MaxWait                         time.Duration // of those who wait now; 0 when nobody does
 }
 
 func (p *Pool) row(capacity int) PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PoolStats{
+	row := PoolStats{
 		PoolKey: p.key, Capacity: capacity, Active: p.open - p.opening - len(p.idle), Idle: len(p.idle),
-		Waiting: p.waiters.n, MaxWait: p.maxWait,
+		Waiting: p.waiters.n,
 	}
+	if t := p.waiters.first; t != nil { // who came first waits longest
+		row.MaxWait = p.pools.now().Sub(t.since)
+	}
+	return row
 }

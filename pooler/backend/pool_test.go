@@ -18,10 +18,10 @@ type patient struct {
 	places  []int
 }
 
-func (w *patient) Ticket() *Ticket       { return w.ticket }
-func (w *patient) Queued() error         { return w.refused }
-func (w *patient) InterruptCause() error { return errGone }
-func (w *patient) Waiting(place int)     { w.places = append(w.places, place) }
+func (w *patient) Ticket() *Ticket           { return w.ticket }
+func (w *patient) Queued() error             { return w.refused }
+func (w *patient) InterruptCause() error     { return errGone }
+func (w *patient) Waiting(place int, _ bool) { w.places = append(w.places, place) }
 
 var errGone = errors.New("gone")
 
@@ -101,6 +101,9 @@ func TestWaitsAreBounded(t *testing.T) {
 		if g := <-one; pgerr.Code(g.err) != pgerr.TooManyConnections {
 			t.Errorf("the first wait ended with %v", g.err)
 		}
+		if row := p.row(1); row.Waiting != 1 || row.MaxWait != 20*remindInterval {
+			t.Errorf("while the second waits: %+v", row)
+		}
 		p.Release(sc, time.Now())
 		if g := <-two; g.sc != sc {
 			t.Errorf("the second wait ended with %v", g.err)
@@ -108,8 +111,8 @@ func TestWaitsAreBounded(t *testing.T) {
 		if len(first.places) != 1 || first.places[0] != 1 || len(second.places) != 1 || second.places[0] != 1 {
 			t.Errorf("told %v and %v", first.places, second.places)
 		}
-		if row := p.row(1); row.MaxWait != 8*time.Second {
-			t.Errorf("max wait %v", row.MaxWait)
+		if row := p.row(1); row.MaxWait != 0 {
+			t.Errorf("nobody waits, and yet: max wait %v", row.MaxWait)
 		}
 	})
 }

@@ -98,7 +98,9 @@ func (p *Pools) Pool(n *catalog.Node, user, database string) *Pool {
 	if pool != nil { // the instance moved
 		p.goroutines.Go(pool.close)
 	}
-	pool = &Pool{pools: p, key: key, host: n.Host, port: n.Port, stats: stats, paused: p.paused[n.ID], lastUsed: p.now()}
+	pool = &Pool{
+		pools: p, key: key, shard: n.Shard, host: n.Host, port: n.Port, stats: stats, paused: p.paused[n.ID], lastUsed: p.now(),
+	}
 	p.byKey[key] = pool
 	return pool
 }
@@ -171,6 +173,12 @@ func (p *Pools) WithParameter(s *ParamSet, name, value string) *ParamSet {
 
 // Pause holds the clients of an instance at their next statement outside a transaction; off lets them go.
 func (p *Pools) Pause(node string, on bool) {
+	p.mu.RLock()
+	same := p.paused[node] == on
+	p.mu.RUnlock()
+	if same {
+		return
+	}
 	p.mu.Lock()
 	p.paused[node] = on
 	var affected []*Pool
@@ -183,6 +191,19 @@ func (p *Pools) Pause(node string, on bool) {
 	for _, pool := range affected {
 		pool.pause(on)
 	}
+}
+
+// Greet asks an instance what it tells a client of the role and database at a login, without the pool: where that is
+// paused, clients can still log in. nil when it can't be asked.
+func (p *Pools) Greet(n *catalog.Node, user, database string) *ParamSet {
+	pool := p.Pool(n, user, database)
+	sc, err := p.dial(pool)
+	if err != nil {
+		return nil
+	}
+	defer p.discard(sc)
+	pool.NoteGreeting(sc.params)
+	return sc.params
 }
 
 // Retire makes every idle connection of a role go away, and the leased ones when they come back: its settings or

@@ -3,6 +3,7 @@ package backend
 import (
 	"encoding/binary"
 	"io"
+	"time"
 
 	"neki/internal/pgerr"
 )
@@ -160,6 +161,35 @@ func (r *Relay) Poll(sc *ServerConn, buf []byte) error {
 		}
 	}
 }
+
+// Hear passes on what sc has sent though nothing is due: notifications, notices, its end. It waits for the rest of a
+// message that it has the beginning of, at most restLimit.
+func (r *Relay) Hear(sc *ServerConn, buf []byte) error {
+	for {
+		n, err := sc.conn.TryRead(buf)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			if _, err := r.onChunk(buf[:n]); err != nil {
+				return err
+			}
+			continue
+		}
+		if r.skip == 0 && len(r.hold) == 0 {
+			return nil
+		}
+		_ = sc.conn.SetReadDeadline(time.Now().Add(restLimit))
+		err = sc.conn.AwaitReadable()
+		_ = sc.conn.SetReadDeadline(time.Time{})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// restLimit is how long the rest of a message may take that a server has begun.
+const restLimit = 10 * time.Second
 
 // IgnoreSyncs takes the Syncs that directly follow the request in hand as answered: a server in COPY IN ignores them.
 func (r *Relay) IgnoreSyncs() {

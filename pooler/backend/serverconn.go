@@ -339,5 +339,16 @@ func (sc *ServerConn) Alive() bool { return sc.conn.Alive() }
 // Speaks reports whether the server has sent something that was not read yet. Any goroutine may ask.
 func (sc *ServerConn) Speaks() bool { return sc.conn.Readable() }
 
+// AwaitSpeech waits until the server sends something or closes, without reading it; an error says that StopAwaiting
+// ended the wait. It may run in a goroutine of its own while the owner leaves the connection alone.
+func (sc *ServerConn) AwaitSpeech() error { return sc.conn.AwaitReadable() }
+
+// StopAwaiting ends AwaitSpeech, waits until it has returned and done is closed, and makes the connection usable again.
+func (sc *ServerConn) StopAwaiting(done <-chan struct{}) {
+	_ = sc.conn.SetReadDeadline(time.Unix(1, 0))
+	<-done
+	_ = sc.conn.SetReadDeadline(time.Time{})
+}
+
 // Release gives the connection back to its pool. now is about the present time.
 func (sc *ServerConn) Release(now time.Time) { sc.pool.Release(sc, now) }

@@ -25,7 +25,7 @@ func (pl *Planner) make(text string, sh sqlparse.Shape, snap *catalog.Snapshot, 
 	st, err := sqlparse.Parse(text)
 	if err != nil {
 		p := unparsable(text, snap, err)
-		p.Query, p.ByText = lifted, true
+		p.Query, p.ByText = shown(text), true
 		p.keep(text, lifted)
 		return p, nil
 	}
@@ -34,8 +34,8 @@ func (pl *Planner) make(text string, sh sqlparse.Shape, snap *catalog.Snapshot, 
 	if err != nil {
 		return nil, err
 	}
-	p.Query = lifted
-	if secret(p.Tag) {
+	p.Query = shown(text)
+	if p.Secret = secret(p.Tag); p.Secret {
 		p.Query = p.Tag + " ..."
 	}
 	if f, err := sqlparse.Fingerprint(text); err == nil && st.Kind != sqlparse.KindEmpty {
@@ -56,8 +56,19 @@ func (p *Plan) keep(text, lifted string) {
 	p.bytes = sizeOf(p)
 }
 
-// secret reports whether statements of the tag may hold passwords, which must not be shown in neki.plans. Literals of
-// utility statements are part of their shape.
+// maxShown bounds the texts in neki.plans and neki.statements, in bytes.
+const maxShown = 4096
+
+// shown is what people get to see of a statement: no constants, which may be private and make every text another one.
+func shown(text string) string {
+	s := sqlparse.Normalize(text)
+	if len(s) > maxShown {
+		s = strings.ToValidUTF8(s[:maxShown], "") + " ..."
+	}
+	return s
+}
+
+// secret reports whether statements of the tag may hold passwords, which must not be shown anywhere.
 func secret(tag string) bool {
 	switch tag {
 	case "CREATE ROLE", "ALTER ROLE", "CREATE USER", "ALTER USER", "CREATE USER MAPPING", "ALTER USER MAPPING",

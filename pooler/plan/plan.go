@@ -96,7 +96,8 @@ type Plan struct {
 	hits atomic.Int64
 	_    [56]byte // the counter must not share a cache line with what every hit reads
 
-	Query       string // the text with literals lifted
+	Query       string // the text for people to see: constants replaced by $n
+	Secret      bool   // the text may hold a password
 	Fingerprint string // 16 hex digits; "" when the text does not parse
 	Kind        sqlparse.Kind
 	Tag         string // the command, as errors name it: "INSERT", "CREATE TABLE"

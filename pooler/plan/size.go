@@ -8,9 +8,7 @@ const treeFactor = 100
 // sizeOf estimates the memory that a plan holds, for the cache's bound.
 func sizeOf(p *Plan) int64 {
 	n := int64(unsafe.Sizeof(*p)) + int64(len(p.Query)+len(p.Fingerprint)+len(p.Why)+len(p.refused))
-	if p.ByText {
-		n += int64(len(p.key))
-	}
+	n += int64(len(p.key))
 	for _, t := range p.Tables {
 		n += int64(len(t)) + int64(unsafe.Sizeof(t))
 	}
