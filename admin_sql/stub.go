@@ -78,53 +78,57 @@ BEGIN
     FROM pg_catalog.pg_depend d
       JOIN pg_catalog.pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
       CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, d.objsubid) i
-    WHERE d.deptype = 'e' AND e.extname = 'plpgsql' AND i.schema = 'neki'
-      AND i.type IN ('view', 'procedure', 'function')
-    ORDER BY (i.identity LIKE 'neki.\_gateway\_%'), i.identity
+    WHERE d.deptype = 'e' AND e.extname = 'plpgsql' AND i.schema IN ('neki', '__neki')
+      AND i.type IN ('view', 'procedure', 'function', 'type')
+    ORDER BY (i.type = 'type'), (i.identity ~ '\.\_?gateway\_(only|rows)\('), i.identity -- what others need comes last
   LOOP
     EXECUTE pg_catalog.format('ALTER EXTENSION plpgsql DROP %s %s', old.type, old.identity);
     EXECUTE pg_catalog.format('DROP %s %s', old.type, old.identity);
   END LOOP;
 END $neki$;
 CREATE SCHEMA IF NOT EXISTS neki;
+CREATE SCHEMA IF NOT EXISTS __neki;
 DO $neki$
+DECLARE
+  ours text;
 BEGIN
-  IF EXISTS (SELECT FROM pg_catalog.pg_depend d
-      JOIN pg_catalog.pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-      WHERE d.classid = 'pg_namespace'::regclass AND d.objid = 'neki'::regnamespace
-        AND d.deptype = 'e' AND e.extname = 'plpgsql') THEN
-    ALTER EXTENSION plpgsql DROP SCHEMA neki;
-  END IF;
+  FOREACH ours IN ARRAY ARRAY['neki', '__neki'] LOOP
+    IF EXISTS (SELECT FROM pg_catalog.pg_depend d
+        JOIN pg_catalog.pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+        WHERE d.classid = 'pg_namespace'::regclass AND d.objid = ours::regnamespace
+          AND d.deptype = 'e' AND e.extname = 'plpgsql') THEN
+      EXECUTE pg_catalog.format('ALTER EXTENSION plpgsql DROP SCHEMA %I', ours);
+    END IF;
+    EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA %I TO PUBLIC', ours);
+    EXECUTE pg_catalog.format('ALTER EXTENSION plpgsql ADD SCHEMA %I', ours);
+  END LOOP;
 END $neki$;
-GRANT USAGE ON SCHEMA neki TO PUBLIC;
-ALTER EXTENSION plpgsql ADD SCHEMA neki;
-CREATE FUNCTION neki._gateway_only() RETURNS bool LANGUAGE plpgsql STABLE AS $neki$
+COMMENT ON SCHEMA __neki IS 'Function forms of the neki gateway, and what the stubs of schema neki need';
+CREATE FUNCTION __neki.gateway_only() RETURNS bool LANGUAGE plpgsql STABLE AS $neki$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = '0A000',
     MESSAGE = 'the neki schema is answered by a gateway, not by a shard',
     HINT = 'Connect through a gateway.';
 END $neki$;
-COMMENT ON FUNCTION neki._gateway_only() IS 'Raises the error of all objects in this schema';
-GRANT EXECUTE ON FUNCTION neki._gateway_only() TO PUBLIC;
-ALTER EXTENSION plpgsql ADD FUNCTION neki._gateway_only();
-CREATE FUNCTION neki._gateway_rows() RETURNS SETOF text LANGUAGE plpgsql VOLATILE ROWS 1 AS $neki$
+COMMENT ON FUNCTION __neki.gateway_only() IS 'Raises the error of all stubs of the gateway''s objects';
+GRANT EXECUTE ON FUNCTION __neki.gateway_only() TO PUBLIC;
+ALTER EXTENSION plpgsql ADD FUNCTION __neki.gateway_only();
+CREATE FUNCTION __neki.gateway_rows() RETURNS SETOF text LANGUAGE plpgsql VOLATILE ROWS 1 AS $neki$
 BEGIN
-  PERFORM neki._gateway_only();
+  PERFORM __neki.gateway_only();
 END $neki$;
-COMMENT ON FUNCTION neki._gateway_rows() IS 'Raises the error of all views in this schema';
-GRANT EXECUTE ON FUNCTION neki._gateway_rows() TO PUBLIC;
-ALTER EXTENSION plpgsql ADD FUNCTION neki._gateway_rows();
+COMMENT ON FUNCTION __neki.gateway_rows() IS 'Raises the error of the stub views of schema neki';
+GRANT EXECUTE ON FUNCTION __neki.gateway_rows() TO PUBLIC;
+ALTER EXTENSION plpgsql ADD FUNCTION __neki.gateway_rows();
 `
 
-// stubObjects writes the statements that make every relation and procedure of schema neki.
+// stubObjects writes the statements that make every relation, function and procedure.
 func (s *Schema) stubObjects() string {
 	var b strings.Builder
 	for _, r := range s.relations {
-		switch {
-		case r.Schema != SchemaName: // __neki function forms live at the gateway alone
-		case r.Function:
+		if r.Function {
 			r.writeStubFunction(&b)
-		default:
+		} else {
 			r.writeStubView(&b)
 		}
 	}
@@ -143,7 +147,7 @@ func (r *Relation) writeStubView(b *strings.Builder) {
 	for i, c := range r.Columns {
 		columns[i] = fmt.Sprintf("stub::%s AS %s", TypeName(c.Type), quoteIdent(c.Name))
 	}
-	fmt.Fprintf(b, "CREATE VIEW %s AS SELECT %s FROM neki._gateway_rows() AS stub;\n", name, strings.Join(columns, ", "))
+	fmt.Fprintf(b, "CREATE VIEW %s AS SELECT %s FROM __neki.gateway_rows() AS stub;\n", name, strings.Join(columns, ", "))
 	fmt.Fprintf(b, "COMMENT ON VIEW %s IS %s;\n", name, quoteLiteral(r.Comment))
 	for _, c := range r.Columns {
 		fmt.Fprintf(b, "COMMENT ON COLUMN %s.%s IS %s;\n", name, quoteIdent(c.Name), quoteLiteral(c.Comment))
@@ -152,20 +156,28 @@ func (r *Relation) writeStubView(b *strings.Builder) {
 	fmt.Fprintf(b, "ALTER EXTENSION plpgsql ADD VIEW %s;\n", name)
 }
 
+// writeStubFunction makes a function that returns a composite type, which is of the same name and in schema __neki: the
+// columns of RETURNS TABLE would make psql's \df too wide to read.
 func (r *Relation) writeStubFunction(b *strings.Builder) {
 	columns := make([]string, len(r.Columns))
 	for i, c := range r.Columns {
 		columns[i] = quoteIdent(c.Name) + " " + TypeName(c.Type)
 	}
-	result := " RETURNS TABLE (" + strings.Join(columns, ", ") + ")"
-	writeStubRoutine(b, "FUNCTION", r.Name, r.Args, result+" LANGUAGE plpgsql STABLE", r.Comment)
+	row := MetaSchemaName + "." + quoteIdent(r.Name)
+	fmt.Fprintf(b, "CREATE TYPE %s AS (%s);\n", row, strings.Join(columns, ", "))
+	fmt.Fprintf(b, "COMMENT ON TYPE %s IS %s;\n", row, quoteLiteral("Rows of "+r.FullName()))
+	for _, c := range r.Columns {
+		fmt.Fprintf(b, "COMMENT ON COLUMN %s.%s IS %s;\n", row, quoteIdent(c.Name), quoteLiteral(c.Comment))
+	}
+	fmt.Fprintf(b, "ALTER EXTENSION plpgsql ADD TYPE %s;\n", row)
+	writeStubRoutine(b, "FUNCTION", r.Schema, r.Name, r.Args, " RETURNS SETOF "+row+" LANGUAGE plpgsql STABLE", r.Comment)
 }
 
 func (p *Procedure) writeStub(b *strings.Builder) {
-	writeStubRoutine(b, "PROCEDURE", p.Name, p.Args, " LANGUAGE plpgsql", p.Comment)
+	writeStubRoutine(b, "PROCEDURE", SchemaName, p.Name, p.Args, " LANGUAGE plpgsql", p.Comment)
 }
 
-func writeStubRoutine(b *strings.Builder, kind, name string, args []Argument, clauses, comment string) {
+func writeStubRoutine(b *strings.Builder, kind, schema, name string, args []Argument, clauses, comment string) {
 	declared, types := make([]string, len(args)), make([]string, len(args))
 	for i, a := range args {
 		declared[i], types[i] = quoteIdent(a.Name)+" "+TypeName(a.Type), TypeName(a.Type)
@@ -173,9 +185,9 @@ func writeStubRoutine(b *strings.Builder, kind, name string, args []Argument, cl
 			declared[i] += " DEFAULT " + quoteLiteral(*a.Default)
 		}
 	}
-	object := fmt.Sprintf("%s neki.%s(%s)", kind, quoteIdent(name), strings.Join(types, ", "))
-	fmt.Fprintf(b, "CREATE %s neki.%s(%s)%s AS $neki$BEGIN PERFORM neki._gateway_only(); END$neki$;\n",
-		kind, quoteIdent(name), strings.Join(declared, ", "), clauses)
+	object := fmt.Sprintf("%s %s.%s(%s)", kind, schema, quoteIdent(name), strings.Join(types, ", "))
+	fmt.Fprintf(b, "CREATE %s %s.%s(%s)%s AS $neki$BEGIN PERFORM __neki.gateway_only(); END$neki$;\n",
+		kind, schema, quoteIdent(name), strings.Join(declared, ", "), clauses)
 	fmt.Fprintf(b, "COMMENT ON %s IS %s;\n", object, quoteLiteral(comment))
 	fmt.Fprintf(b, "GRANT EXECUTE ON %s TO PUBLIC;\n", object)
 	fmt.Fprintf(b, "ALTER EXTENSION plpgsql ADD %s;\n", object)

@@ -181,6 +181,7 @@ func stubErrors(t *testing.T, user *pgx.Conn) {
 		"SELECT * FROM neki.replicas",
 		"SELECT count(*) FROM neki.sessions",
 		"SELECT * FROM neki.replica_choice('sh1')",
+		"SELECT uid FROM __neki.list_shards()",
 		"CALL neki.kill_session(5)",
 		"CALL neki.set_parameter(scope => 'gateway', name => 'buffer-window', value => '5s')",
 		"CALL neki.reload()",
@@ -203,12 +204,16 @@ func stubErrors(t *testing.T, user *pgx.Conn) {
 
 // stubInPsql runs the \d commands and the queries of psql's tab completion.
 func stubInPsql(t *testing.T, server *testpg.Server, dsn string) {
+	if out := client(t, server, "psql", dsn, "-X", "-c", `\df neki.*`); strings.Contains(out, "gateway_") {
+		t.Errorf("\\df neki.* shows what is internal:\n%s", out)
+	}
 	for command, want := range map[string][]string{
-		`\dn`:         {"neki"},
-		`\dv neki.*`:  {"replicas", "shards", "metrics"},
-		`\d neki.*`:   {`View "neki.replicas"`, "replay_lsn", "pg_lsn"},
-		`\df neki.*`:  {"kill_session", "pid integer", "replica_choice", "scope text, IN name text"},
-		`\dv+ neki.*`: {"Every Postgres instance, primaries too"},
+		`\dn`:          {"neki", "__neki"},
+		`\dv neki.*`:   {"replicas", "shards", "metrics"},
+		`\d neki.*`:    {`View "neki.replicas"`, "replay_lsn", "pg_lsn"},
+		`\df neki.*`:   {"kill_session", "pid integer", "SETOF __neki.replica_choice", "scope text, IN name text"},
+		`\df __neki.*`: {"list_shards", "SETOF __neki.list_shards"},
+		`\dv+ neki.*`:  {"Every Postgres instance, primaries too"},
 	} {
 		out := client(t, server, "psql", dsn, "-X", "-c", command)
 		for _, part := range want {
@@ -229,6 +234,8 @@ func TestStubReplacesOlderVersion(t *testing.T) {
 	run(t, admin, `
 		ALTER EXTENSION plpgsql DROP VIEW neki.shards; DROP VIEW neki.shards;
 		CREATE VIEW neki.shards AS SELECT 1 AS old; ALTER EXTENSION plpgsql ADD VIEW neki.shards;
+		CREATE FUNCTION neki._gateway_only() RETURNS bool LANGUAGE sql AS 'SELECT true';
+		ALTER EXTENSION plpgsql ADD FUNCTION neki._gateway_only();
 		CREATE PROCEDURE neki.gone(a text[]) LANGUAGE sql AS ''; ALTER EXTENSION plpgsql ADD PROCEDURE neki.gone;
 		COMMENT ON SCHEMA neki IS 'Virtual schema (stub version 0123)';
 		CREATE SCHEMA trap; CREATE FUNCTION trap.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'DROP TABLE x' $$;
@@ -245,7 +252,7 @@ func TestStubReplacesOlderVersion(t *testing.T) {
 	}
 	names := text1(t, admin, `SELECT string_agg(proname, ' ' ORDER BY proname) FROM pg_catalog.pg_proc
 		WHERE pronamespace = 'neki'::regnamespace`)
-	if slices.Contains(strings.Fields(names), "gone") {
+	if slices.Contains(strings.Fields(names), "gone") || slices.Contains(strings.Fields(names), "_gateway_only") {
 		t.Errorf("procedure of the older version is still there: %s", names)
 	}
 	if got := text1(t, admin, `SELECT count(*)::text FROM pg_catalog.pg_attribute

@@ -89,7 +89,8 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 		}
 		return answer{columns: localColumns(p), rows: rows, tag: "EXPLAIN"}, err
 	}
-	return answer{}, pgerr.New(pgerr.NotImplemented, "not implemented: [113] %s of a statement that the gateway answers", p.Tag)
+	return answer{}, pgerr.New(pgerr.NotImplemented, "not implemented: [113] %s of a statement that the gateway answers", p.Tag).
+		WithHint("Run the statement itself, or prepare it by the protocol, as drivers do.")
 }
 
 // setsOwn reports whether p is SET or RESET of a __neki setting. In a failed transaction it fails for its own reason: it

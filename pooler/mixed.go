@@ -238,7 +238,7 @@ func (c *Session) describeOwn(o *op) error {
 			return err
 		}
 		params = prepared.ParamTypes()
-		if prepared.Columns() != nil {
+		if prepared.Columns() != nil && o.plan.CopyOut == nil {
 			columns = virtualColumns(prepared.Columns())
 		}
 	} else {
@@ -390,7 +390,7 @@ func (c *Session) describeOwnPortal(body []byte) error {
 	}
 	var columns []column
 	if p.prepared != nil {
-		if p.prepared.Columns() != nil {
+		if p.prepared.Columns() != nil && p.plan.CopyOut == nil {
 			columns = virtualColumns(p.prepared.Columns())
 		}
 	} else {
@@ -410,6 +410,10 @@ func (c *Session) executeOwn(body []byte) error {
 	}
 	c.note(p.plan)
 	w := c.work
+	if p.plan.CopyOut != nil { // row limits are not for COPY
+		w.reply, err = c.copyVirtual(w.reply, p.prepared, p.params, p.plan.CopyOut)
+		return err
+	}
 	if !p.ran {
 		p.ran = true
 		if p.plan.Kind == sqlparse.KindPrepare && p.plan.Inner.Route.Backend() {
@@ -418,7 +422,7 @@ func (c *Session) executeOwn(body []byte) error {
 		}
 		if p.prepared != nil {
 			if err = c.setConfigs(p.plan); err == nil {
-				p.rows, p.tag, err = c.runVirtual(nil, p.prepared, p.params, p.formats)
+				p.rows, p.tag, err = c.runVirtual(nil, p.prepared, p.params, dataRows(p.prepared.Columns(), p.formats))
 			}
 		} else {
 			err = c.runLocalPortal(p)

@@ -42,13 +42,16 @@ func (c *Session) virtual(dst []byte, p *plan.Plan, params []datum.Datum, f form
 	if err != nil {
 		return dst, err
 	}
+	if p.CopyOut != nil {
+		return c.copyVirtual(dst, prepared, params, p.CopyOut)
+	}
 	if describe && prepared.Columns() != nil {
 		dst = appendRowDescription(dst, virtualColumns(prepared.Columns()), f)
 	}
 	if err := c.setConfigs(p); err != nil {
 		return dst, err
 	}
-	rows, tag, err := c.runVirtual(nil, prepared, params, f)
+	rows, tag, err := c.runVirtual(nil, prepared, params, dataRows(prepared.Columns(), f))
 	if err != nil {
 		return dst, err
 	}
@@ -73,8 +76,18 @@ func virtualColumns(in []exec.Column) []column {
 	return out
 }
 
-// runVirtual runs a prepared statement and gives its DataRow messages and command tag.
-func (c *Session) runVirtual(rows [][]byte, prepared admin.Prepared, params []datum.Datum, f formats) ([][]byte, string, error) {
+// encoder makes the message of a row.
+type encoder func(row []datum.Datum, session *datum.Session) ([]byte, error)
+
+// dataRows makes DataRow messages.
+func dataRows(columns []exec.Column, f formats) encoder {
+	return func(row []datum.Datum, session *datum.Session) ([]byte, error) {
+		return encodeRow(row, columns, f, session)
+	}
+}
+
+// runVirtual runs a prepared statement and gives a message for each row, and the command tag.
+func (c *Session) runVirtual(rows [][]byte, prepared admin.Prepared, params []datum.Datum, encode encoder) ([][]byte, string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), virtualLimit) //nolint:forbidigo // bounded here and by cancel
 	defer cancel()
 	stop := c.cancelOnInterrupt(cancel)
@@ -88,7 +101,6 @@ func (c *Session) runVirtual(rows [][]byte, prepared admin.Prepared, params []da
 		return rows, prepared.Tag(), nil
 	}
 	defer func() { _ = node.Close() }()
-	columns := prepared.Columns()
 	session := &datum.Session{Zone: env.Zone, Now: env.Now}
 	for {
 		b, err := node.Next(ctx)
@@ -99,7 +111,7 @@ func (c *Session) runVirtual(rows [][]byte, prepared admin.Prepared, params []da
 			return nil, "", c.virtualError(ctx, err)
 		}
 		for i := range b.Len() {
-			row, err := encodeRow(b.Row(i), columns, f, session)
+			row, err := encode(b.Row(i), session)
 			if err != nil {
 				return nil, "", err
 			}

@@ -114,6 +114,7 @@ type Plan struct {
 	Show       string               // name asked by SHOW, lower case; "all"
 	Tx         *sqlparse.TxStmt
 	Copy       *sqlparse.CopyStmt
+	CopyOut    *CopyOut // of a COPY whose rows the gateway makes: Statement is its query
 	Prepared   *sqlparse.PreparedStmt
 	Discard    *sqlparse.DiscardStmt
 	Cursor     *sqlparse.CursorStmt

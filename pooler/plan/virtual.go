@@ -38,6 +38,7 @@ func (m maker) virtualPlan(p *Plan, st *sqlparse.Statement) (handled bool, err e
 	if name == "" {
 		return m.gatewayFunctions(p, st)
 	}
+	query := st // whose rows are the answer
 	switch st.Kind {
 	case sqlparse.KindSelect:
 		err = virtualSelect(st, name, others)
@@ -47,22 +48,21 @@ func (m maker) virtualPlan(p *Plan, st *sqlparse.Statement) (handled bool, err e
 	case sqlparse.KindInsert, sqlparse.KindUpdate, sqlparse.KindDelete, sqlparse.KindMerge, sqlparse.KindLock:
 		err = m.virtualWrite(st, name)
 	case sqlparse.KindCopy:
-		err = notImplemented(copyOfVirtual, "COPY of a relation of the schema neki").
-			WithHint("Select from %s instead; psql's --csv writes the result as COPY does.", name)
-		if st.Copy.From {
-			err = cantChange(name)
-		}
+		query, p.CopyOut, err = virtualCopy(st, name, others)
 	case sqlparse.KindDeclare:
 		err = notImplemented(cursorOverVirtual, "a cursor over a relation of the schema neki").
 			WithHint("Select from %s without a cursor.", name)
 	default:
+		if st.Tag == "CREATE TABLE AS" || st.Tag == "SELECT INTO" {
+			return false, storesResult(name)
+		}
 		err = pgerr.New(pgerr.FeatureNotSupported, "cannot execute %s on %s", st.Tag, name).
 			WithDetail("The schema neki belongs to the gateway and can't be changed or referred to by objects of the database.")
 	}
 	if err != nil {
 		return false, err
 	}
-	p.Statement, p.Call = st, st.Call
+	p.Statement, p.Call = query, st.Call
 	p.Verdict, p.Why, p.shardRefused = Neutral, "answered by the gateway", ""
 	p.Route, p.Pins, p.ChangesFunctions = Route{Kind: RouteVirtual}, 0, false
 	return true, nil
@@ -146,8 +146,7 @@ func virtualSelect(st *sqlparse.Statement, name, others string) error {
 	case st.Effects.Any(sqlparse.EffectLocks):
 		return pgerr.New(pgerr.WrongObjectType, "cannot lock rows in %s", name)
 	case st.Effects.Any(writeEffects) && others != "":
-		return notImplemented(storeVirtualResult, "storing rows of the schema neki in a table").
-			WithDetail("%s belongs to the gateway, %s to a shard.", name, others)
+		return storesResult(name)
 	case others != "":
 		return notImplemented(joinWithShard, "a join of the schema neki with a table of the shards").
 			WithDetail("%s belongs to the gateway, %s to a shard.", name, others).
@@ -162,8 +161,14 @@ func (m maker) virtualWrite(st *sqlparse.Statement, name string) error {
 			return cantChange(r.String())
 		}
 	}
-	return notImplemented(storeVirtualResult, "using rows of the schema neki to change a table").
-		WithDetail("%s belongs to the gateway.", name)
+	return storesResult(name)
+}
+
+// storesResult refuses to put rows of the virtual schema into a table.
+func storesResult(name string) *pgerr.Error {
+	return notImplemented(storeVirtualResult, "storing rows of the schema neki in a table").
+		WithDetail("The rows of %s are at the gateway, the table is at a shard.", name).
+		WithHint("Write them to a file with COPY (SELECT ...) TO STDOUT, or \\copy in psql, and COPY that into the table.")
 }
 
 func cantChange(name string) *pgerr.Error {
