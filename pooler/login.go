@@ -54,7 +54,7 @@ func (s *Server) login(ctx context.Context, nc net.Conn, proxied bool) (*Session
 
 // admit authenticates the client and makes its session.
 func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error) {
-	if s.Draining() {
+	if s.refusing.Load() {
 		return nil, errShutdown
 	}
 	if err := checkStartup(st); err != nil {

@@ -122,6 +122,14 @@ func (s *Server) handleCancel(key *pgwire.CancelKey) {
 		}
 		return
 	}
+	s.Cancel(key)
+}
+
+// Cancel acts on a cancel request for a session of this gateway.
+func (s *Server) Cancel(key *pgwire.CancelKey) {
+	if !s.keys.Owns(key.PID) {
+		return
+	}
 	c := s.sessions.find(key.PID)
 	if c == nil || !s.keys.Check(key.PID, key.Secret, c.generation, c.protocol) {
 		return

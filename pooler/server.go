@@ -102,6 +102,7 @@ type Server struct {
 	sessions   registry
 	goroutines sync.WaitGroup
 	draining   atomic.Bool
+	refusing   atomic.Bool   // logins
 	tokens     atomic.Uint64 // of unnamed statements
 }
 
@@ -162,22 +163,27 @@ const internerBytes = 4 << 20
 // drainLimit is how long Run waits for transactions to end once ctx is done.
 const drainLimit = 30 * time.Second
 
-// Run accepts clients until ctx is done. It then stops listening, lets each session end between its transactions, ends
-// what is left after the drain limit, and returns when all is joined.
+// Run accepts clients until ctx is done. It then stops listening, lets clients leave by themselves for drain-wait, and each
+// session end between its transactions after that, ends what is left after the drain limit, and returns when all is
+// joined.
 func (s *Server) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var owned sync.WaitGroup
 	s.applyPauses(s.cfg.Cluster.Snapshot()) // before the first client
 	owned.Go(func() { s.followPauses(background) })
 	owned.Go(func() { s.sweep(background) })
+	var accepting sync.WaitGroup
 	for _, l := range s.cfg.Listeners {
-		owned.Go(func() { s.accept(background, l) })
+		accepting.Go(func() { s.accept(background, l) })
 	}
 	<-ctx.Done()
-	s.Drain()
+	s.draining.Store(true)
 	for _, l := range s.cfg.Listeners {
 		_ = l.Close()
 	}
+	accepting.Wait() // whoever was accepted is served
+	s.awaitSessions(s.params.Load().DrainWait)
+	s.Drain()
 	s.awaitSessions(drainLimit)
 	s.sessions.each(func(c *Session) { c.kill(errShutdown) })
 	s.goroutines.Wait()
@@ -198,6 +204,7 @@ var errShutdown = pgerr.Fatal(pgerr.AdminShutdown, "terminating connection due t
 // Drain makes every session end as soon as it is outside a transaction, and refuses new ones.
 func (s *Server) Drain() {
 	s.draining.Store(true)
+	s.refusing.Store(true)
 	s.sessions.each(func(c *Session) { c.drain() })
 }
 
@@ -205,6 +212,9 @@ func (s *Server) Drain() {
 func (s *Server) Draining() bool { return s.draining.Load() }
 
 func (s *Server) awaitSessions(limit time.Duration) {
+	if limit <= 0 {
+		return
+	}
 	done := make(chan struct{})
 	go func() { // joined: Run waits for goroutines right after
 		s.goroutines.Wait()

@@ -165,8 +165,15 @@ func (c *Session) run() {
 	defer c.leaveServer()
 	growStack(0)
 	err := c.conn.Serve(c)
-	for errors.Is(err, os.ErrDeadlineExceeded) && c.wakened() { // the server spoke in the middle of a COPY, or notifies
-		if err = c.wake(); err == nil {
+	for errors.Is(err, os.ErrDeadlineExceeded) {
+		if c.servesOn() { // the client spoke as the session was to end
+			err = nil
+		} else if c.wakened() { // the server spoke in the middle of a COPY, or notifies
+			err = c.wake()
+		} else {
+			break
+		}
+		if err == nil {
 			err = c.conn.Serve(c)
 		}
 	}
@@ -281,11 +288,6 @@ func (c *Session) Received(n int) error {
 	w.end += n
 	if c.phase == phaseCopying {
 		c.feeding.Store(false)
-	}
-	if c.leaving.Load() {
-		if err := c.leave(); err != nil {
-			return err
-		}
 	}
 	for {
 		if c.copied > 0 {

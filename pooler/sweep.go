@@ -110,5 +110,5 @@ func (c *Session) end(cause *pgerr.Error) {
 		c.cause = cause
 	}
 	c.mu.Unlock()
-	c.conn.Interrupt()
+	c.conn.InterruptRead() // an answer that is on its way is written to its end
 }

@@ -147,8 +147,20 @@ func (c *Session) drain() {
 			c.cause = errShutdown
 		}
 		c.mu.Unlock()
-		c.conn.Interrupt()
+		c.conn.InterruptRead()
 	}
+}
+
+// servesOn reports whether a session that a drain has woken has heard from its client at the same time: what that sent is
+// run before the session ends.
+func (c *Session) servesOn() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != errShutdown || !c.killed.IsZero() || c.phase != phaseReady || !c.conn.Readable() {
+		return false
+	}
+	c.cause = nil
+	return c.conn.SetReadDeadline(time.Time{}) == nil
 }
 
 // endCause says why the session's waits were interrupted.

@@ -15,6 +15,7 @@ type Parameters struct {
 	LagMin, LagMax    time.Duration // tiers of replicas by lag; LagMin <= LagMax
 	IdleSession       time.Duration // 0 = off
 	IdleInTransaction time.Duration // 0 = off
+	DrainWait         time.Duration // how long a gateway that ends lets clients leave by themselves
 	BufferWindow      time.Duration // longest hold of a statement during a switchover or failover; 0 = none
 	PoolCapacity      int           // connections per instance, role and database
 	PoolMinConns      int           // <= PoolCapacity
@@ -62,6 +63,9 @@ var parameterTable = []Parameter{
 		"A client that is idle in a transaction for longer is disconnected (25P03); 0 = never."),
 	interval("buffer-window", "10s", "gateway", 0, func(p *Parameters) *time.Duration { return &p.BufferWindow },
 		"The longest time that a statement is held during a switchover or failover before it fails (NK002)."),
+	interval("drain-wait", "5s", "gateway", 0, func(p *Parameters) *time.Duration { return &p.DrainWait },
+		"How long a gateway that is told to end lets clients leave by themselves before it ends their sessions between "+
+			"transactions."),
 	count("pool-capacity", 20, 1, func(p *Parameters) *int { return &p.PoolCapacity },
 		"The most connections to one instance for one role and database."),
 	count("pool-min-conns", 1, 0, func(p *Parameters) *int { return &p.PoolMinConns },

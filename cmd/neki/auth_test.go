@@ -81,7 +81,7 @@ func TestUnixSocketsFollowEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return list[0]
+		return list.all[0]
 	}
 	first := open()
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {

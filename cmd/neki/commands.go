@@ -37,7 +37,7 @@ func configFlags(more ...cli.Flag) []cli.Flag {
 func gatewayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "gateway", Usage: "run a gateway, which clients connect to",
-		Description: "Gateways keep no state: run as many as you like. SIGTERM lets clients finish their transactions;\nSIGHUP reads the parameters of the file again.",
+		Description: "Gateways keep no state: run as many as you like. SIGTERM lets clients finish what they do,\nand another gateway may be started on the same port before;\nSIGHUP reads the parameters of the file again.",
 		Flags: configFlags(
 			&cli.StringFlag{Name: "listen", Usage: "`HOST:PORT` for clients, instead of the file's"},
 		),
@@ -115,10 +115,11 @@ func withConfig(c *cli.Context, run func(context.Context, *process) error) (err 
 	}
 	defer store.Close() //nolint:errcheck // the process ends
 	p.store = store
-	if p.http, err = listenTCP(p.cfg.HTTP, false); err != nil {
+	shared := c.Command.Name == "gateway" // one that starts beside another may have the same addresses
+	if p.http, err = listenTCP(p.cfg.HTTP, shared); err != nil {
 		return err
 	}
-	if p.debug, err = listenTCP(p.cfg.Debug, false); err != nil {
+	if p.debug, err = listenTCP(p.cfg.Debug, shared); err != nil {
 		return err
 	}
 	return run(c.Context, p)
@@ -172,7 +173,7 @@ func runGateway(ctx context.Context, p *process) error {
 	}
 	live := catalog.NewLive(p.store, p.cfg.Cluster, p.log)
 	g, err := newGateway(gatewayConfig{
-		Cluster: p.cfg.Cluster, ID: p.cfg.ID, Cell: p.cfg.Cell, Listeners: listeners, HTTP: p.http, Debug: p.debug,
+		Cluster: p.cfg.Cluster, ID: p.cfg.ID, Cell: p.cfg.Cell, Listeners: listeners.all, HTTP: p.http, Debug: p.debug,
 		TLS: t, BackendTLS: backend, Auth: auth, Parameters: p.cfg.Parameters, Store: p.store, Live: live,
 		RPC: p.rpc, RPCListener: others, RPCURL: p.cfg.RPC.URL,
 		Log: p.log,
@@ -192,6 +193,7 @@ func runGateway(ctx context.Context, p *process) error {
 	all := newParts()
 	around := []*part{all.start("catalog", live.Run), all.start("health", feed.Run)}
 	serving := all.start("gateway", g.Run)
+	around = append(around, all.start("handover", func(ctx context.Context) error { return listeners.offer(ctx, p.log) }))
 	around = append(around, all.start("reload", func(ctx context.Context) error { return reloadOnHangup(ctx, g) }))
 	return runUntil(ctx, all, func() error { return stopEach(serving.stop, func() error { return stopAll(around) }) })
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -342,7 +343,7 @@ func (d *dev) startGateway(ctx context.Context) error {
 	}
 	g, err := newGateway(gatewayConfig{
 		RPC: r, RPCListener: others, Cluster: devCluster, ID: devGateway, Cell: d.gatewayCell(), Listeners: []net.Listener{d.listener}, HTTP: d.http,
-		Debug: d.debug, TLS: t, Parameters: d.o.parameters, Store: d.store, Live: d.live, Log: d.log,
+		Debug: d.debug, TLS: t, Parameters: atOnce(d.o.parameters), Store: d.store, Live: d.live, Log: d.log,
 	})
 	if err != nil {
 		return err
@@ -396,4 +397,11 @@ func removeFile(path string) error {
 		return err
 	}
 	return nil
+}
+
+// atOnce has the gateway of `neki dev` not wait for clients when it ends, unless the flags say so.
+func atOnce(parameters map[string]string) map[string]string {
+	all := map[string]string{"drain-wait": "0"}
+	maps.Copy(all, parameters)
+	return all
 }

@@ -90,6 +90,7 @@ func (g *gateway) Run(ctx context.Context) error {
 		return err
 	}
 	around.Go(func() { g.params.follow(background, g.server.SetParameters) })
+	around.Go(func() { g.serveCancels(background, index) })
 	g.serveHTTP(background, &around, registry)
 	g.servePeers(background, &around)
 	close(g.ready)
@@ -231,14 +232,18 @@ func (g *gateway) forwardCancel(ctx context.Context, key *pgwire.CancelKey) {
 	if !ok {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardLimit)
+	defer cancel()
+	if g.sendCancelHere(ctx, index, key) {
+		return
+	}
 	snap := g.cfg.Live.Snapshot()
 	for i := range snap.Gateways {
 		other := &snap.Gateways[i]
-		if other.Index+1 != index || other.ID == g.cfg.ID || other.Address == "" {
+		if other.Index+1 != index || other.ID == g.cfg.ID || other.Address == "" ||
+			other.Address == g.address() { // it would come back here
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardLimit)
-		defer cancel()
 		if err := pgwire.SendCancel(ctx, (&net.Dialer{}).DialContext, other.Address, key.PID, key.Secret, nil); err != nil {
 			g.log.Debug("cancel request not forwarded", "to", other.ID, "error", err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,44 +60,62 @@ func setClientOptions(fd int) error {
 	return nil
 }
 
+// clientListeners are where a gateway takes clients.
+type clientListeners struct {
+	all       []net.Listener
+	addresses map[net.Listener]string // as configured
+}
+
+func (c *clientListeners) close() {
+	for _, l := range c.all {
+		_ = l.Close() // another error counts
+	}
+}
+
 // listenClients opens a gateway's listeners for clients. A Unix socket in a directory has the port of the first address
 // in its name.
-func listenClients(addresses []settings.Listener) ([]net.Listener, error) {
-	var list []net.Listener
-	fail := func(err error) ([]net.Listener, error) {
-		for _, l := range list {
-			_ = l.Close() // the first error counts
-		}
+func listenClients(addresses []settings.Listener) (*clientListeners, error) {
+	c := &clientListeners{addresses: make(map[net.Listener]string)}
+	if err := c.open(addresses); err != nil {
+		c.close()
 		return nil, err
 	}
-	port := ""
+	return c, nil
+}
+
+func (c *clientListeners) open(addresses []settings.Listener) error {
+	port := "5432"
 	for _, address := range addresses {
 		if address.Directory() {
 			continue
 		}
-		l, err := listenTCP(address.Address, true)
-		if err != nil {
-			return fail(err)
+		l := inherit(address.Address)
+		if l == nil {
+			var err error
+			if l, err = listenTCP(address.Address, true); err != nil {
+				return err
+			}
 		}
-		if _, p, err := net.SplitHostPort(l.Addr().String()); err == nil && port == "" {
+		if _, p, err := net.SplitHostPort(l.Addr().String()); err == nil && len(c.all) == 0 {
 			port = p
 		}
 		if len(address.Proxy) > 0 {
 			l = &pooler.ProxiedListener{Listener: l, From: address.Networks()}
 		}
-		list = append(list, l)
+		c.all = append(c.all, l)
+		c.addresses[l] = address.Address
 	}
 	for _, address := range addresses {
 		if !address.Directory() {
 			continue
 		}
-		l, err := listenUnix(filepath.Join(address.Address, ".s.PGSQL."+cmp.Or(port, "5432")), os.FileMode(address.SocketMode()))
+		l, err := listenUnix(filepath.Join(address.Address, ".s.PGSQL."+port), os.FileMode(address.SocketMode()))
 		if err != nil {
-			return fail(err)
+			return err
 		}
-		list = append(list, l)
+		c.all = append(c.all, l)
 	}
-	return list, nil
+	return nil
 }
 
 // listenUnix opens a Unix socket in the place of one that nobody listens on any more, or that another gateway listens

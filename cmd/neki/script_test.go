@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"freeport": freePort, "ready": ready, "eventually": eventually, "servers": servers, "etcd": startEtcd,
 			"terminate": terminate, "stopetcd": stopEtcd, "cancelvia": cancelVia,
-			"certificates": certificates,
+			"certificates": certificates, "reconnect": reconnect,
 		},
 		Condition: func(name string) (bool, error) {
 			_, err := pgproc.FindInstallation(t.Context(), "", 0)
@@ -67,6 +68,7 @@ func TestScript(t *testing.T) {
 			example, err := filepath.Abs("../../docs/neki.example.yaml")
 			env.Setenv("EXAMPLE", example)
 			env.Values[etcdValue{}] = new(*embedded.Server)
+			env.Values[clientsValue{}] = &clients{}
 			return err
 		},
 	})
@@ -153,6 +155,68 @@ func certificates(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	_, err = authority.Ensure(dir, certs.Request{Name: "rpc", Hosts: []string{"127.0.0.1"}, Server: true, Client: true})
 	ts.Check(err)
+}
+
+// clientsValue is the key of a script's clients.
+type clientsValue struct{}
+
+// clients connect, ask and leave, again and again.
+type clients struct {
+	stop   context.CancelFunc
+	joined sync.WaitGroup
+	mu     sync.Mutex
+	served int
+	failed error // the first failure
+}
+
+// reconnect starts clients of the environment's gateway, or stops them and fails if one of them ever failed:
+// reconnect start|stop
+func reconnect(ts *testscript.TestScript, _ bool, args []string) {
+	c := ts.Value(clientsValue{}).(*clients)
+	if args[0] == "stop" {
+		c.stop()
+		c.joined.Wait()
+		if c.failed != nil || c.served < 100 {
+			ts.Fatalf("%d clients were served; one failed: %v", c.served, c.failed)
+		}
+		return
+	}
+	dsn := fmt.Sprintf("host=%s port=%s user=%s password=%s dbname=%s sslmode=disable",
+		ts.Getenv("PGHOST"), ts.Getenv("PGPORT"), ts.Getenv("PGUSER"), ts.Getenv("PGPASSWORD"), ts.Getenv("PGDATABASE"))
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	ts.Defer(stop)
+	for range 4 {
+		c.joined.Go(func() {
+			for ctx.Err() == nil {
+				c.note(visit(dsn))
+			}
+		})
+	}
+}
+
+func (c *clients) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.served++; c.failed == nil {
+		c.failed = err
+	}
+}
+
+func visit(dsn string) error {
+	ctx, stop := context.WithTimeout(context.Background(), scriptLimit)
+	defer stop()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // the statements' errors count
+	for range 3 {
+		if _, err := conn.Exec(ctx, "SELECT 1"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cancelLimit bounds the delivery of one cancel request.

@@ -78,6 +78,9 @@ func (c *Conn) Close() error { return c.nc.Close() }
 // Interrupt makes every present and later wait on the Conn end with os.ErrDeadlineExceeded.
 func (c *Conn) Interrupt() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }
 
+// InterruptRead makes the present and later waits for the peer's bytes end with os.ErrDeadlineExceeded.
+func (c *Conn) InterruptRead() { _ = c.nc.SetReadDeadline(longAgo) }
+
 // SetDeadline sets the deadline of reads and writes; the zero time means none.
 func (c *Conn) SetDeadline(t time.Time) error { return c.nc.SetDeadline(t) }
 
