@@ -23,6 +23,12 @@ func (b *Budget) Used() int64 {
 	return b.used.Load()
 }
 
+// Take takes n bytes, for what a source keeps. They are given back with Give.
+func (b *Budget) Take(n int64) error { return b.take(n) }
+
+// Give gives n bytes back.
+func (b *Budget) Give(n int64) { b.give(n) }
+
 func (b *Budget) take(n int64) error {
 	if b == nil {
 		return nil

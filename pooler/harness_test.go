@@ -24,8 +24,10 @@ type gateway struct {
 	t      testing.TB
 	group  *testpg.Group
 	server *Server
+	store  *memstore.Store
 	live   *catalog.Live
 	addr   string
+	dbname string      // "": postgres
 	quiet  atomic.Bool // nothing is reported: for tests that count allocations
 }
 
@@ -42,9 +44,9 @@ func startGateway(t testing.TB, o gatewayOptions) *gateway {
 	t.Helper()
 	g := &gateway{t: t, group: testpg.Cluster(t, o.replicas, o.postgres...)}
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	store := memstore.New()
-	g.live = catalog.NewLive(store, testCluster, log)
-	g.putDocuments(store)
+	g.store = memstore.New()
+	g.live = catalog.NewLive(g.store, testCluster, log)
+	g.putDocuments(g.store)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = g.live.Run(ctx) })
@@ -52,6 +54,15 @@ func startGateway(t testing.TB, o gatewayOptions) *gateway {
 		wg.Go(func() { g.report(ctx, nodeName(i), s) })
 	}
 	<-g.live.Ready()
+	g.serve(ctx, cancel, &wg, log, o)
+	g.awaitReplicas(o.replicas)
+	return g
+}
+
+// serve starts the Server. When the test ends, cancel ends it, and what wg counts is awaited.
+func (g *gateway) serve(ctx context.Context, cancel context.CancelFunc, wg *sync.WaitGroup, log *slog.Logger, o gatewayOptions) {
+	t := g.t
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +74,7 @@ func startGateway(t testing.TB, o gatewayOptions) *gateway {
 		Parameters: settings.DefaultParameters(), Log: log,
 	}
 	cfg.SetPaused = func(ctx context.Context, shard string, on bool) error {
-		doc, err := catalog.UpdateShard(ctx, store, testCluster, shard, func(s *catalog.Shard) error { s.Paused = on; return nil })
+		doc, err := catalog.UpdateShard(ctx, g.store, testCluster, shard, func(s *catalog.Shard) error { s.Paused = on; return nil })
 		if err == nil {
 			eventually(t, "the pause is seen", func() bool { return g.live.Snapshot().Revision >= doc.ModRev })
 		}
@@ -91,8 +102,6 @@ func startGateway(t testing.TB, o gatewayOptions) *gateway {
 		<-done
 		wg.Wait()
 	})
-	g.awaitReplicas(o.replicas)
-	return g
 }
 
 type testWriter struct{ t testing.TB }
@@ -220,8 +229,12 @@ func eventually(t testing.TB, what string, f func() bool) {
 func (g *gateway) config(options string) *pgx.ConnConfig {
 	g.t.Helper()
 	host, port, _ := net.SplitHostPort(g.addr)
-	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%s user=%s password=%s dbname=postgres sslmode=disable",
-		host, port, testpg.Superuser, testpg.Password))
+	dbname := g.dbname
+	if dbname == "" {
+		dbname = "postgres"
+	}
+	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%s user=%s password=%s dbname=%s sslmode=disable",
+		host, port, testpg.Superuser, testpg.Password, dbname))
 	if err != nil {
 		g.t.Fatal(err)
 	}

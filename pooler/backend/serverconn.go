@@ -79,6 +79,9 @@ func (sc *ServerConn) Stats() *NodeStats { return sc.pool.stats }
 // Broken marks the connection as unfit for reuse.
 func (sc *ServerConn) Broken() { sc.broken = true }
 
+// Unfit reports whether Broken was called, or the connection has failed.
+func (sc *ServerConn) Unfit() bool { return sc.broken }
+
 // Prepared reports whether the server knows s.
 func (sc *ServerConn) Prepared(s *Statement) bool { return sc.prepared.has(s) }
 

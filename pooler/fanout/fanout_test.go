@@ -1,0 +1,180 @@
+package fanout
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"neki/catalog"
+	"neki/exec"
+	"neki/internal/datum"
+	"neki/internal/pgerr"
+	"neki/internal/testpg"
+	"neki/pooler/backend"
+	"neki/settings"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patient is a session that waits as long as it takes.
+type patient struct{ ticket *backend.Ticket }
+
+func (p patient) Ticket() *backend.Ticket { return p.ticket }
+func (patient) Queued() error             { return nil }
+func (patient) InterruptCause() error     { return nil }
+func (patient) Waiting(int, bool)         {}
+
+// connect leases n connections to one server.
+func connect(t *testing.T, n int) []*backend.ServerConn {
+	t.Helper()
+	server := testpg.Start(t, testpg.HBA("host all all 127.0.0.1/32 trust"))
+	params := settings.DefaultParameters()
+	interner := settings.NewInterner(1 << 20)
+	pools := backend.NewPools(backend.Config{
+		Parameters: func() *settings.Parameters { return &params }, Defaults: interner.Empty(), Log: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(pools.Close)
+	node := &catalog.Node{ID: "n1", Host: server.Host(), Port: server.Port()}
+	var out []*backend.ServerConn
+	for range n {
+		sc, err := pools.Pool(node, testpg.Superuser, "postgres").Acquire(interner.Empty(), patient{backend.NewTicket()}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { sc.Release(time.Now()) })
+		out = append(out, sc)
+	}
+	return out
+}
+
+func queries(conns []*backend.ServerConn, sql ...string) []Request {
+	reqs := make([]Request, len(conns))
+	for i, sc := range conns {
+		reqs[i] = Request{Conn: sc, Out: backend.AppendQuery(nil, sql[i%len(sql)])}
+	}
+	return reqs
+}
+
+// rowsOf reads a node to its end.
+func rowsOf(ctx context.Context, n exec.Node) ([]string, error) {
+	var out []string
+	for {
+		b, err := n.Next(ctx)
+		if err == io.EOF {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		for i := range b.Len() {
+			text := ""
+			for _, d := range b.Row(i) {
+				data, _, _ := d.Wire()
+				text += string(data) + " "
+			}
+			out = append(out, text)
+		}
+	}
+}
+
+func TestMergeKeepsTheOrder(t *testing.T) {
+	conns := connect(t, 3)
+	legs := Start(queries(conns,
+		"SELECT g, 'a' FROM generate_series(1, 10, 3) g UNION ALL SELECT NULL, 'a'",
+		"SELECT g, 'b' FROM generate_series(2, 10, 3) g",
+		"SELECT g, 'c' FROM generate_series(1, 10, 9) g"), false)
+	key := []Key{{Column: 0, OID: datum.Int4OID}}
+	got, err := rowsOf(t.Context(), Merge(legs, 2, nil, key, &datum.Session{}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	legs.Close()
+	want := []string{"1 a ", "1 c ", "2 b ", "4 a ", "5 b ", "7 a ", "8 b ", "10 a ", "10 c ", " a "}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestReadersPace: a leg is only a few pieces ahead of its reader, however much its server has to say; closed early, the
+// connection can be used again.
+func TestReadersPace(t *testing.T) {
+	conns := connect(t, 2)
+	legs := Start(queries(conns, "SELECT repeat('x', 1000) FROM generate_series(1, 1000000)"), false)
+	n := Merge(legs, 1, nil, nil, &datum.Session{}, nil)
+	if _, err := n.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, sc := range conns {
+		if sc.Unfit() || sc.Status() != 'I' {
+			t.Errorf("connection %d is unfit %v, status %c", i, sc.Unfit(), sc.Status())
+		}
+		rows, err := sc.Exec("SELECT 'still here'", make([]byte, 1024))
+		if err != nil || fmt.Sprint(rows) != "[[still here]]" {
+			t.Errorf("connection %d: %v, %v", i, rows, err)
+		}
+	}
+}
+
+func TestFirstErrorIsGiven(t *testing.T) {
+	conns := connect(t, 2)
+	legs := Start(queries(conns, "SELECT pg_sleep(60)", "SELECT 1/0"), true)
+	begun := time.Now()
+	_, err := rowsOf(t.Context(), Concat(legs, 1, nil, nil))
+	if pgerr.Code(err) != pgerr.DivisionByZero {
+		t.Errorf("got %v", err)
+	}
+	legs.Close()
+	if d := time.Since(begun); d > 30*time.Second {
+		t.Errorf("the other leg was not cancelled: %v", d)
+	}
+	if conns[0].Unfit() {
+		t.Error("the cancelled connection is unfit")
+	}
+}
+
+func TestLostConnection(t *testing.T) {
+	conns := connect(t, 2)
+	legs := Start(queries(conns, "SELECT 1", "SELECT pg_terminate_backend(pg_backend_pid())"), true)
+	defer legs.Close()
+	for {
+		p, err := legs.Next(t.Context())
+		if err != nil {
+			t.Fatalf("no failure: %v", err)
+		}
+		if p.Kind == Failed {
+			if p.Leg != 1 {
+				t.Errorf("leg %d failed: %v", p.Leg, p.Err)
+			}
+			return
+		}
+	}
+}
+
+// TestLongRow: a row that comes in thousands of reads costs no more than its length.
+func TestLongRow(t *testing.T) {
+	conns := connect(t, 1)
+	legs := Start(queries(conns, "SELECT repeat('x', 20000000)"), true)
+	defer legs.Close()
+	for {
+		p, err := legs.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Kind == Rows {
+			if n := binary.BigEndian.Uint32(p.Data[7:]); n != 20000000 {
+				t.Errorf("%d bytes", n)
+			}
+			return
+		}
+	}
+}
