@@ -126,3 +126,49 @@ func child(pointer reflect.Value, yield func(child any)) {
 		yield(n)
 	}
 }
+
+// Rewrite replaces nodes below root, in place: where fn gives a node, that stands in its place and is not looked into;
+// where it gives nil, what is below is. The root itself is not offered.
+func Rewrite(root any, fn func(n *Node) *Node) {
+	root = unwrap(root)
+	if root == nil {
+		return
+	}
+	v := reflect.ValueOf(root).Elem()
+	for _, f := range nodeFields()[v.Type()] {
+		field := v.Field(f.index)
+		switch f.kind {
+		case fieldPointer:
+			rewriteField(field, fn)
+		case fieldSlice:
+			for i := range field.Len() {
+				rewriteField(field.Index(i), fn)
+			}
+		case fieldOneof:
+			if !field.IsNil() {
+				if held := field.Elem().Elem().Field(0); isMessage(held.Type()) && !held.IsNil() {
+					Rewrite(held.Interface(), fn)
+				}
+			}
+		}
+	}
+}
+
+func rewriteField(field reflect.Value, fn func(n *Node) *Node) {
+	if field.IsNil() {
+		return
+	}
+	n, ok := field.Interface().(*Node)
+	if !ok {
+		Rewrite(field.Interface(), fn)
+		return
+	}
+	if n.Node == nil {
+		return
+	}
+	if with := fn(n); with != nil {
+		field.Set(reflect.ValueOf(with))
+		return
+	}
+	Rewrite(n, fn)
+}

@@ -13,6 +13,7 @@ const (
 	FeatureNotSupported              = "0A000"
 	DivisionByZero                   = "22012"
 	NumericValueOutOfRange           = "22003"
+	NotNullViolation                 = "23502"
 	InvalidParameterValue            = "22023"
 	InvalidTextRepresentation        = "22P02"
 	InvalidDatetimeFormat            = "22007"

@@ -7,6 +7,7 @@ import (
 
 	"neki/catalog"
 	"neki/internal/datum"
+	"neki/internal/pgerr"
 	"neki/sqlparse"
 )
 
@@ -34,6 +35,8 @@ type KeyExpr struct {
 	List     bool   // an element of IN: texts of the same shape may have more of them
 	Cast     bool   // to OID, explicitly
 	NullAny  bool   // NULL is a value like others: IS NOT DISTINCT FROM
+	Stored   bool   // it becomes the key of a row: NULL is an error, and the type is the column's
+	Typmod   int32  // of the column that stores it; -1 or 0: none
 }
 
 // Pin restricts the rows of one relation to those with one of several keys.
@@ -90,7 +93,7 @@ func (p *Plan) shards(dst []string, r *Route, v *Values) ([]string, error) {
 // only gives the shard of a pin's single value; "" when it is not that simple.
 func (p *Plan) only(pin *Pin, v *Values) string {
 	k := &pin.Keys[0]
-	if k.Array {
+	if k.Array || k.Typmod > 0 {
 		return ""
 	}
 	var value []byte
@@ -159,14 +162,36 @@ func readsAlike(given uint32, k *KeyExpr) bool {
 	switch {
 	case given == k.OID:
 		return true
+	case k.Stored:
+		return isWhole(given) && isWhole(k.OID) || isText(given) && isText(k.OID)
 	case k.Array:
 		return datum.Elem(given) != 0 && readsAlike(datum.Elem(given), &KeyExpr{OID: k.OID, Cast: k.Cast})
 	case k.Cast:
-		whole := integerRank(given) > 0 && integerRank(given) < 4
-		return whole && integerRank(k.OID) > 0 || isText(given) && isText(k.OID)
+		return isWhole(given) && integerRank(k.OID) > 0 || isText(given) && isText(k.OID)
 	}
 	family := catalog.FamilyOf(given)
 	return family != catalog.FamilyNone && family == catalog.FamilyOf(k.OID)
+}
+
+// isWhole reports whether a type is one of the integers.
+func isWhole(oid uint32) bool { return integerRank(oid) > 0 && oid != datum.NumericOID }
+
+// stored gives the text that a column of a type modifier keeps of a value: varchar(n) drops blanks beyond its length.
+func (k *KeyExpr) stored(value []byte) []byte {
+	if k.Typmod <= 4 || k.OID != datum.VarcharOID {
+		return value
+	}
+	n := int(k.Typmod - 4)
+	for i := range string(value) {
+		if n == 0 {
+			if len(bytes.TrimRight(value[i:], " ")) == 0 {
+				return value[:i]
+			}
+			return value
+		}
+		n--
+	}
+	return value
 }
 
 // pinned gives the shards of all relations' pins.
@@ -176,6 +201,9 @@ func (p *Plan) pinned(dst []string, r *Route, v *Values) ([]string, error) {
 		dst = append(dst, r.Shard)
 	}
 	spans := p.spans(v)
+	if err := r.checkStored(v, spans); err != nil {
+		return dst, err
+	}
 	for i := 0; i < len(r.Pins); {
 		next := i + 1
 		for next < len(r.Pins) && r.Pins[next].Relation == r.Pins[i].Relation {
@@ -192,6 +220,38 @@ func (p *Plan) pinned(dst []string, r *Route, v *Values) ([]string, error) {
 		dst = append(dst, r.Pins[0].Group.Shards[0])
 	}
 	return dst, nil
+}
+
+// checkStored refuses NULL, and what can't be read, as the key of a row that is stored.
+func (r *Route) checkStored(v *Values, spans []literalSpan) error {
+	for i := range r.Pins {
+		for j := range r.Pins[i].Keys {
+			k := &r.Pins[i].Keys[j]
+			if !k.Stored {
+				continue
+			}
+			if _, err := r.Pins[i].storedShard(k, v, spans); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// storedShard gives the shard that a row with the key goes to.
+func (pin *Pin) storedShard(k *KeyExpr, v *Values, spans []literalSpan) (string, error) {
+	shards := pin.add(nil, k, v, spans)
+	switch {
+	case len(shards) == 1:
+		return shards[0], nil
+	case len(shards) == 0:
+		return "", pgerr.New(pgerr.NotNullViolation, "null value in column \"%s\", the shard key", pin.Index.Column).
+			WithDetail("A row without a shard key has no shard.")
+	case isWhole(k.OID) && k.Source != KeyParam: // the shard that gets it says what is wrong with it
+		return shards[0], nil
+	}
+	return "", unplanned(numberInsertKey, "a value of column \"%s\", the shard key, that the gateway can't read", pin.Index.Column).
+		WithHint("Give it in the column's type and its usual form.")
 }
 
 // relationShards gives the shards that meet all pins of one relation.
@@ -277,6 +337,7 @@ func (pin *Pin) value(dst []string, k *KeyExpr, oid uint32, value []byte, binary
 	if k.Array {
 		return pin.array(dst, oid, value, binary, v)
 	}
+	value = k.stored(value)
 	var key uint64
 	var err error
 	if binary {

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/sqlparse"
 )
@@ -143,7 +144,7 @@ func (a *analysis) mergeWhen(c *change, w *sqlparse.MergeWhenClause) {
 
 // pinMerged pins a row that MERGE inserts to the key that it gets: a constant, or a column that equals the target's.
 func (a *analysis) pinMerged(c *change, o *occurrence, value *sqlparse.Node, key *columnShape) {
-	if k, ok := a.keyValue(value, key.key); ok {
+	if k, ok := a.storedKey(value, key); ok {
 		o.pinTo([]KeyExpr{k})
 		return
 	}
@@ -220,6 +221,29 @@ func (a *analysis) insertStmt(s *sqlparse.InsertStmt, parent *level, ctes map[st
 	return c
 }
 
+// storedKey reads an expression as the value that a row gets for its key.
+func (a *analysis) storedKey(n *sqlparse.Node, key *columnShape) (KeyExpr, bool) {
+	k, ok := a.keyValue(n, key.key)
+	if !ok || k.Array {
+		return k, false
+	}
+	if k.Source != KeyConst || !k.Null {
+		switch { // the column may keep another value than is given
+		case k.OID == key.key, isWhole(k.OID) && integerRank(key.key) > 0, isText(k.OID) && isText(key.key):
+		default:
+			return k, false
+		}
+	}
+	k.Stored, k.Typmod = true, max(key.Type.Typmod, key.base.Typmod)
+	if k.Typmod > 0 && key.key != datum.VarcharOID && key.key != datum.BPCharOID && (key.key != datum.NumericOID || !isWhole(k.OID)) {
+		return k, false
+	}
+	if key.key == datum.VarcharOID && k.Typmod > 0 {
+		k.OID = datum.VarcharOID
+	}
+	return k, true
+}
+
 func simpleValues(s *sqlparse.SelectStmt) bool {
 	return len(s.SortClause) == 0 && s.LimitCount == nil && s.LimitOffset == nil && s.WithClause == nil
 }
@@ -241,8 +265,8 @@ func (a *analysis) insertValues(c *change, in *insertion, source *sqlparse.Selec
 			in.plain = false
 			return
 		}
-		k, ok := a.keyValue(row[in.keyAt], key.key)
-		in.plain = in.plain && ok && !k.Array
+		k, ok := a.storedKey(row[in.keyAt], key)
+		in.plain = in.plain && ok
 		in.keys = append(in.keys, k)
 	}
 	if in.plain && len(target) > 0 {
@@ -271,7 +295,7 @@ func (a *analysis) insertQuery(c *change, in *insertion, key *columnShape) {
 		stays := false
 		if key != nil && in.keyAt >= 0 && in.keyAt < len(q.outs) && !q.open {
 			f := q.outs[in.keyAt]
-			stays = q.rows.kind == byKey && f.place != nil && f.key == key.key && colocated(f.place, c.table.place) && f.notNull
+			stays = q.rows.kind == byKey && f.place != nil && (f.key == key.key || isWhole(f.key) && isWhole(key.key)) && colocated(f.place, c.table.place) && f.notNull
 			if stays && len(c.target.rows.tables) > 0 && q.level != nil { // the rows are where those are that they come from
 				t := a.tables[c.target.rows.tables[0]]
 				a.pinLike(t, q)

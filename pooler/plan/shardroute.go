@@ -24,7 +24,7 @@ func (m maker) shard(p *Plan, st *sqlparse.Statement) error {
 	if err != nil || schema == nil {
 		return err
 	}
-	s := &sharding{maker: m, plan: p, st: st, a: newAnalysis(schema, st.Text, m.shape)}
+	s := &sharding{maker: m, plan: p, st: st, schema: schema, a: newAnalysis(schema, st.Text, m.shape)}
 	return s.run(st.Tree.Stmts[0].Stmt)
 }
 
@@ -35,7 +35,7 @@ func (m maker) inside() maker {
 }
 
 // placed gives the schema of a database that is on several shards, nil for any other.
-func (m maker) placed() (schemaReader, error) {
+func (m maker) placed() (*placedSchema, error) {
 	top := m.snap.Topology()
 	if top == nil || top.OnlyShard(m.env.Database()) != "" || m.env.Relations() == nil {
 		return nil, nil
@@ -56,6 +56,7 @@ type sharding struct {
 	maker
 	plan   *Plan
 	st     *sqlparse.Statement
+	schema *placedSchema
 	a      *analysis
 	query  *query
 	change *change
@@ -99,6 +100,9 @@ func (s *sharding) run(n *sqlparse.Node) error {
 	}
 	if s.a.err != nil {
 		return s.a.err
+	}
+	if done, err := s.evaluated(); done || err != nil {
+		return err
 	}
 	if s.spreads || !s.single() {
 		return s.spread()
@@ -191,7 +195,7 @@ func contradicts(pins []Pin) bool {
 		}
 	}
 	for _, p := range pins {
-		if !slices.ContainsFunc(p.Keys, func(k KeyExpr) bool { return k.Source != KeyConst || !k.Null || k.NullAny }) {
+		if !slices.ContainsFunc(p.Keys, func(k KeyExpr) bool { return k.Source != KeyConst || !k.Null || k.NullAny || k.Stored }) {
 			return true
 		}
 	}

@@ -24,8 +24,9 @@ type tableShape struct {
 // columnShape is a column of a relation.
 type columnShape struct {
 	*Column
-	key      uint32 // the type as catalog.Index knows it; 0: its equality is not that of bytes, or it can't be a key
-	bytewise bool   // its values are ordered by the engine as by the server
+	base     datum.Type // of a domain, else the zero Type
+	key      uint32     // the type as catalog.Index knows it; 0: its equality is not that of bytes, or it can't be a key
+	bytewise bool       // its values are ordered by the engine as by the server
 }
 
 func (t *tableShape) column(name string) *columnShape {
@@ -117,6 +118,9 @@ func (s *placedSchema) systemRelation(schema, name string) (*tableShape, bool, e
 
 func (s *placedSchema) column(c *Column) columnShape {
 	out := columnShape{Column: c, bytewise: true}
+	if t := s.table.Type(c.Type.OID); t != nil {
+		out.base = t.Base
+	}
 	if c.Deterministic {
 		out.key = s.table.KeyOID(c.Type.OID)
 		if catalog.FamilyOf(out.key) == catalog.FamilyNone {

@@ -1,6 +1,9 @@
 package plan
 
-import "neki/exec"
+import (
+	"neki/catalog"
+	"neki/exec"
+)
 
 // Spread is how a statement is run whose rows lie on several shards. It is immutable, as the plan that has it.
 //
@@ -42,7 +45,7 @@ type Spread struct {
 type Leg struct {
 	SQL     string        // "" = the client's own bytes
 	Fills   []Fill        // what is written into SQL before it is sent, by place
-	Rows    *RowSplit     // INSERT: each shard gets those rows of VALUES that belong to it
+	Rows    *RowSplit     // INSERT: each shard gets those rows of VALUES that belong to it; see Plan.LegTexts
 	Route   Route         // which shards
 	Columns []exec.Column // as the engine reads them; type 0: not known, passed on only
 	Merge   []MergeKey    // each shard gives its rows in this order, and so does the leg
@@ -58,8 +61,9 @@ type MergeKey struct {
 
 // Fill is a place in a leg's text where a value is written as a constant with its type: 'text'::type.
 type Fill struct {
-	At    int // byte offset in SQL
-	Value int // column of Eval's row
+	At    int    // byte offset in SQL
+	Value int    // column of Eval's row
+	Type  string // its type's name
 }
 
 // Eval is a query that gives one row of values.
@@ -71,7 +75,9 @@ type Eval struct {
 
 // RowSplit says where the rows of VALUES stand in a leg's text.
 type RowSplit struct {
-	Rows []RowText // in the order of the text
+	Rows  []RowText // in the order of the text
+	Index *catalog.Index
+	Group *catalog.Group
 }
 
 // RowText is one row of VALUES with what its shard is computed from.

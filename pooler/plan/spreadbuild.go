@@ -131,11 +131,3 @@ func (s *sharding) spreadChange() error {
 		WithDetail("The tables are not joined by their shard keys.").
 		WithHint("Join the tables by their shard keys, or read the rows first.")
 }
-
-func (s *sharding) spreadInsert() error {
-	return unplanned(numberInsertKey, "an INSERT on several shards")
-}
-
-func (s *sharding) changeCopies() error {
-	return unplanned(numberChangeOfCopies, "a change of a reference table")
-}

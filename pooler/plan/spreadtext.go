@@ -34,10 +34,13 @@ func (l *Leg) write(b *strings.Builder, i int) {
 	switch {
 	case l.Rows != nil:
 		fmt.Fprintf(b, "%d rows, each to its shard", len(l.Rows.Rows))
+		if l.SQL != "" {
+			b.WriteString(": " + fill(nil, l.SQL, 0, len(l.SQL), l.Fills, &Values{Eval: placeholders(l.Fills)}))
+		}
 	case l.SQL == "":
 		b.WriteString("as written")
 	default:
-		b.WriteString(l.SQL)
+		b.WriteString(fill(nil, l.SQL, 0, len(l.SQL), l.Fills, &Values{Eval: placeholders(l.Fills)}))
 	}
 	b.WriteByte('\n')
 	for _, k := range l.Merge {
@@ -50,6 +53,18 @@ func (l *Leg) write(b *strings.Builder, i int) {
 		}
 		b.WriteByte('\n')
 	}
+}
+
+// placeholders shows where the values of Eval go.
+func placeholders(fills []Fill) [][]byte {
+	var out [][]byte
+	for _, f := range fills {
+		for len(out) <= f.Value {
+			out = append(out, nil)
+		}
+		out[f.Value] = []byte(fmt.Sprintf("{%d}", f.Value+1))
+	}
+	return out
 }
 
 // String tells a route with what decides it.

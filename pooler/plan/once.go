@@ -1,0 +1,384 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"neki/exec/build"
+	"neki/internal/datum"
+	"neki/sqlparse"
+)
+
+// once collects the expressions of a change that must be computed once, for all shards: by Spread.Eval. In the tree each is
+// replaced by a marker, a string constant that nothing else in the text has.
+type once struct {
+	s      *sharding
+	mark   string
+	exprs  []string
+	types  []string
+	shard  string // where a sequence lives that one of them uses; "" = anywhere
+	failed error
+}
+
+func (s *sharding) newOnce() *once {
+	o := &once{s: s, mark: "__neki_once_"}
+	for strings.Contains(s.st.Text, o.mark) {
+		o.mark += "_"
+	}
+	return o
+}
+
+// timeFunctions give the time; within a statement those that are stable give the same wherever they stand.
+var (
+	timeFunctions   = []string{"now", "statement_timestamp", "transaction_timestamp"}
+	randomFunctions = []string{ // sorted
+		"clock_timestamp", "gen_random_bytes", "gen_random_uuid", "nextval", "random", "random_normal", "timeofday",
+		"uuid_generate_v1", "uuid_generate_v1mc", "uuid_generate_v4", "uuidv4", "uuidv7",
+	}
+)
+
+// variance is how the value of an expression differs between shards.
+type variance uint8
+
+const (
+	alike     variance = iota
+	byTime             // stable within a statement
+	atAnyTime          // another one at each call
+)
+
+// varies tells how an expression's value differs between shards.
+func (m maker) varies(n *sqlparse.Node) variance {
+	v := alike
+	sqlparse.Walk(n, func(node any) bool {
+		switch node := node.(type) {
+		case *sqlparse.FuncCall:
+			v = max(v, m.callVaries(node))
+		case *sqlparse.SQLValueFunction:
+			if isTime(node.Op) {
+				v = max(v, byTime)
+			}
+		case *sqlparse.A_Const:
+			if text := strings.ToLower(strings.TrimSpace(node.GetSval().GetSval())); node.GetSval() != nil &&
+				(text == "now" || text == "today" || text == "tomorrow" || text == "yesterday") {
+				v = max(v, byTime)
+			}
+		}
+		return true
+	})
+	return v
+}
+
+func (m maker) callVaries(f *sqlparse.FuncCall) variance {
+	parts := nameParts(f.Funcname)
+	name, schema := parts[len(parts)-1], ""
+	if len(parts) > 1 {
+		schema = parts[len(parts)-2]
+	}
+	system := schema == "" || schema == systemSchema
+	switch {
+	case system && contains(timeFunctions, name):
+		return byTime
+	case contains(randomFunctions, name):
+		return atAnyTime
+	case m.unprovenCall(sqlparse.FuncRef{Schema: schema, Name: name, NArgs: len(f.Args)}) != "":
+		return atAnyTime
+	}
+	return alike
+}
+
+func isTime(op sqlparse.SQLValueFunctionOp) bool {
+	switch op { //nolint:exhaustive // the others tell who and where
+	case sqlparse.SQLValueFunctionOp_SVFOP_CURRENT_ROLE, sqlparse.SQLValueFunctionOp_SVFOP_CURRENT_USER,
+		sqlparse.SQLValueFunctionOp_SVFOP_USER, sqlparse.SQLValueFunctionOp_SVFOP_SESSION_USER,
+		sqlparse.SQLValueFunctionOp_SVFOP_CURRENT_CATALOG, sqlparse.SQLValueFunctionOp_SVFOP_CURRENT_SCHEMA:
+		return false
+	}
+	return true
+}
+
+// add has an expression of a type computed once and gives what stands for it.
+func (o *once) add(expr *sqlparse.Node, oid uint32) *sqlparse.Node {
+	text, err := sqlparse.DeparseNode(queryOf(expr))
+	name := o.s.typeName(oid)
+	if err != nil || name == "" {
+		o.failed = unplanned(numberVolatileDefault, "a value that must be computed once for several shards").
+			WithHint("Compute it first, and give it as a constant or a parameter.")
+		return expr
+	}
+	return o.addText(strings.TrimPrefix(text, "SELECT "), name)
+}
+
+func (o *once) addText(expr, typeName string) *sqlparse.Node {
+	o.exprs, o.types = append(o.exprs, expr), append(o.types, typeName)
+	return stringConst(fmt.Sprintf("%s%d__", o.mark, len(o.exprs)-1))
+}
+
+// typeName gives the name of a type as SQL has it, "" when it is not known.
+func (s *sharding) typeName(oid uint32) string {
+	t := s.schema.table.Type(oid)
+	if t == nil {
+		if !datum.Known(oid) {
+			return ""
+		}
+		return "pg_catalog." + sqlparse.QuoteIdent(baseTypeNames[oid])
+	}
+	return sqlparse.QuoteIdent(t.Schema) + "." + sqlparse.QuoteIdent(t.Name)
+}
+
+var baseTypeNames = map[uint32]string{
+	datum.BoolOID: "bool", datum.Int2OID: "int2", datum.Int4OID: "int4", datum.Int8OID: "int8", datum.TextOID: "text",
+	datum.VarcharOID: "varchar", datum.NumericOID: "numeric", datum.Float4OID: "float4", datum.Float8OID: "float8",
+	datum.DateOID: "date", datum.TimestampOID: "timestamp", datum.TimestamptzOID: "timestamptz", datum.IntervalOID: "interval",
+	datum.UUIDOID: "uuid", datum.JSONOID: "json", datum.JSONBOID: "jsonb", datum.TimeOID: "time", datum.OIDOID: "oid",
+	datum.NameOID: "name",
+}
+
+// typeOf infers the type of an expression without columns; 0 when it can't be told here.
+func typeOfConstant(expr *sqlparse.Node) uint32 {
+	spec, err := build.Query(statementOf(&sqlparse.SelectStmt{
+		LimitOption: sqlparse.LimitOption_LIMIT_OPTION_DEFAULT, Op: sqlparse.SetOperation_SETOP_NONE,
+		TargetList: []*sqlparse.Node{target("", sqlparse.Clone(expr))},
+	}, ""), noRelations{}, nil)
+	if err != nil {
+		return knownCallType(expr)
+	}
+	return spec.Columns()[0].Type.OID
+}
+
+// knownCallType gives the result types of volatile functions that the engine doesn't run.
+func knownCallType(expr *sqlparse.Node) uint32 {
+	switch lastName(expr.GetFuncCall().GetFuncname()) {
+	case "gen_random_uuid", "uuid_generate_v1", "uuid_generate_v1mc", "uuid_generate_v4", "uuidv4", "uuidv7":
+		return datum.UUIDOID
+	case "nextval":
+		return datum.Int8OID
+	case "random", "random_normal":
+		return datum.Float8OID
+	case "clock_timestamp", "now", "statement_timestamp", "transaction_timestamp":
+		return datum.TimestamptzOID
+	case "timeofday":
+		return datum.TextOID
+	}
+	return 0
+}
+
+// fills finds the markers in a text and takes them out.
+func (o *once) fills(text string) (string, []Fill) {
+	var b strings.Builder
+	var fills []Fill
+	for {
+		at := strings.Index(text, "'"+o.mark)
+		if at < 0 {
+			b.WriteString(text)
+			return b.String(), fills
+		}
+		b.WriteString(text[:at])
+		rest := text[at+1+len(o.mark):]
+		end := strings.IndexByte(rest, '\'')
+		var i int
+		_, _ = fmt.Sscanf(rest[:end], "%d__", &i)
+		fills = append(fills, Fill{At: b.Len(), Value: i, Type: o.types[i]})
+		text = rest[end+1:]
+	}
+}
+
+// eval gives the query that computes all.
+func (o *once) eval() *Eval {
+	if len(o.exprs) == 0 {
+		return nil
+	}
+	shard := o.shard
+	if shard == "" {
+		shard = homeShard(o.s.snap)
+	}
+	return &Eval{SQL: "SELECT " + strings.Join(o.exprs, ", "), Shard: shard, Columns: len(o.exprs)}
+}
+
+// onSequence notes that a sequence is used.
+func (o *once) onSequence(q Relation, owner *tableShape) {
+	ownerSchema, ownerName := "", ""
+	if owner != nil {
+		ownerSchema, ownerName = owner.schema, owner.name
+	}
+	shard := o.s.schema.topology.SequenceGroup(o.s.schema.database, q.Schema, q.Name, ownerSchema, ownerName).Shards[0]
+	if o.shard != "" && o.shard != shard {
+		o.failed = unplanned(numberVolatileDefault, "sequences of different shard groups in one statement")
+	}
+	o.shard = shard
+}
+
+// defaultOnce reports whether a column's default must be computed once: for all copies, or because it counts over shards.
+func (s *sharding) defaultOnce(c *columnShape, everyCopy bool) bool {
+	if c.Sequence != (Relation{}) || c.Identity != 0 {
+		return true
+	}
+	if c.Default == "" || c.Generated {
+		return false
+	}
+	if strings.Contains(c.Default, "nextval(") {
+		return true
+	}
+	if !everyCopy {
+		return false
+	}
+	st, err := sqlparse.Parse("SELECT " + c.Default)
+	if err != nil || st.Tree == nil {
+		return true
+	}
+	return s.varies(st.Tree.Stmts[0].Stmt) != alike
+}
+
+func (o *once) columnDefault(t *tableShape, c *columnShape) *sqlparse.Node {
+	name := o.s.typeName(c.Type.OID)
+	text := c.Default
+	if c.Identity != 0 && text == "" {
+		text = "nextval(" + sqlparse.QuoteLiteral(sqlparse.QuoteIdent(c.Sequence.Schema)+"."+sqlparse.QuoteIdent(c.Sequence.Name)) + "::regclass)"
+	}
+	if c.Sequence != (Relation{}) {
+		o.onSequence(c.Sequence, t)
+	}
+	if name == "" || text == "" {
+		o.failed = unplanned(numberVolatileDefault, "the default of column \"%s\" over several shards", c.Name)
+		name = "text"
+	}
+	return o.addText(text, name)
+}
+
+// insertOnce rewrites an INSERT of rows so that what must be computed once is. It gives nil when nothing has to be.
+func (s *sharding) insertOnce() (*sqlparse.InsertStmt, *once, []KeyExpr, error) {
+	c, in := s.change, s.change.insert
+	t := c.table
+	everyCopy := t.place.Reference
+	stmt := sqlparse.Clone(&sqlparse.Node{Node: &sqlparse.Node_InsertStmt{InsertStmt: in.stmt}}).GetInsertStmt()
+	o := s.newOnce()
+	columns, extra := s.insertColumns(stmt, everyCopy)
+	source := stmt.SelectStmt.GetSelectStmt()
+	if source == nil {
+		source = &sqlparse.SelectStmt{
+			LimitOption: sqlparse.LimitOption_LIMIT_OPTION_DEFAULT, Op: sqlparse.SetOperation_SETOP_NONE,
+			ValuesLists: []*sqlparse.Node{{Node: &sqlparse.Node_List{List: &sqlparse.List{}}}},
+		}
+		if len(extra) == 0 {
+			return nil, o, nil, nil
+		}
+		stmt.SelectStmt = &sqlparse.Node{Node: &sqlparse.Node_SelectStmt{SelectStmt: source}}
+	}
+	keys := slices.Clone(in.keys)
+	var keyName string
+	if key := t.keyColumn(); key != nil {
+		keyName = key.Name
+		keys = make([]KeyExpr, len(source.ValuesLists))
+	}
+	for i, n := range source.ValuesLists {
+		row := n.GetList()
+		for j, value := range row.Items {
+			if j >= len(columns) {
+				return nil, o, nil, nil // one of the shards says that there are too many
+			}
+			before := len(o.exprs)
+			row.Items[j] = s.rowValue(o, t, columns[j], value, everyCopy)
+			if columns[j].Name == keyName {
+				keys[i] = s.onceKey(o, before, columns[j], value)
+			}
+		}
+		for _, col := range extra {
+			before := len(o.exprs)
+			row.Items = append(row.Items, o.columnDefault(t, col))
+			if col.Name == keyName {
+				keys[i] = s.onceKey(o, before, col, nil)
+			}
+		}
+	}
+	if len(o.exprs) == 0 || o.failed != nil {
+		return nil, o, nil, o.failed
+	}
+	stmt.Cols = nil
+	given := columns
+	if len(source.ValuesLists) > 0 {
+		if n := len(source.ValuesLists[0].GetList().Items) - len(extra); n < len(given) {
+			given = given[:n]
+		}
+	}
+	for _, col := range append(slices.Clone(given), extra...) {
+		stmt.Cols = append(stmt.Cols, &sqlparse.Node{Node: &sqlparse.Node_ResTarget{ResTarget: &sqlparse.ResTarget{Name: col.Name}}})
+		if col.Identity == 'a' && stmt.Override == sqlparse.OverridingKind_OVERRIDING_NOT_SET {
+			stmt.Override = sqlparse.OverridingKind_OVERRIDING_SYSTEM_VALUE
+		}
+	}
+	return stmt, o, keys, nil
+}
+
+// onceKey gives the key of a row whose value was maybe replaced.
+func (s *sharding) onceKey(o *once, before int, c *columnShape, value *sqlparse.Node) KeyExpr {
+	if len(o.exprs) > before {
+		return KeyExpr{Source: KeyEval, At: before, OID: c.key, Stored: true}
+	}
+	k, ok := s.a.storedKey(value, c)
+	if !ok {
+		o.failed = s.errInsertKey()
+	}
+	return k
+}
+
+// rowValue replaces a value of a row that must be computed once.
+func (s *sharding) rowValue(o *once, t *tableShape, c *columnShape, value *sqlparse.Node, everyCopy bool) *sqlparse.Node {
+	if value.GetSetToDefault() != nil {
+		if s.defaultOnce(c, everyCopy) {
+			return o.columnDefault(t, c)
+		}
+		return value
+	}
+	v := s.varies(value)
+	if v == alike || !everyCopy && !callsNextval(value) {
+		return value
+	}
+	oid := typeOfConstant(value)
+	if oid == datum.UnknownOID || value.GetAConst() != nil {
+		oid = c.Type.OID
+		value = &sqlparse.Node{Node: &sqlparse.Node_TypeCast{TypeCast: &sqlparse.TypeCast{Arg: value, TypeName: namedType(s.schema.table, oid)}}}
+	}
+	if oid == 0 {
+		oid = c.Type.OID
+	}
+	return o.add(value, oid)
+}
+
+func callsNextval(n *sqlparse.Node) bool {
+	found := false
+	sqlparse.Walk(n, func(node any) bool {
+		if f, ok := node.(*sqlparse.FuncCall); ok && lastName(f.Funcname) == "nextval" {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+// insertColumns gives the columns that an INSERT names, or that it means without, and those left out whose default must be
+// computed once.
+func (s *sharding) insertColumns(stmt *sqlparse.InsertStmt, everyCopy bool) (given, extra []*columnShape) {
+	t := s.change.table
+	named := map[string]bool{}
+	for _, n := range stmt.Cols {
+		if c := t.column(n.GetResTarget().Name); c != nil {
+			given = append(given, c)
+			named[c.Name] = true
+		}
+	}
+	width := -1
+	if source := stmt.SelectStmt.GetSelectStmt(); source != nil && len(source.ValuesLists) > 0 {
+		width = len(source.ValuesLists[0].GetList().GetItems())
+	}
+	for i := range t.columns {
+		c := &t.columns[i]
+		if len(stmt.Cols) == 0 && width >= 0 && len(given) < width {
+			given = append(given, c)
+			named[c.Name] = true
+		}
+		if !named[c.Name] && s.defaultOnce(c, everyCopy) {
+			extra = append(extra, c)
+		}
+	}
+	return given, extra
+}
