@@ -200,7 +200,11 @@ func (s *Snapshot) groupNodes() {
 		groups[s.Nodes[i].Shard] = append(groups[s.Nodes[i].Shard], &s.Nodes[i])
 	}
 	for uid, nodes := range groups {
-		s.ofShard = append(s.ofShard, shardNodes{uid, slices.Clip(nodes)})
+		of := shardNodes{uid: uid, nodes: slices.Clip(nodes)}
+		if sh := s.Shard(uid); sh != nil {
+			of.primary = s.Node(sh.Primary)
+		}
+		s.ofShard = append(s.ofShard, of)
 	}
 	slices.SortFunc(s.ofShard, func(a, b shardNodes) int { return strings.Compare(a.uid, b.uid) })
 	s.health = make([]*NodeHealth, len(s.Nodes))

@@ -32,8 +32,9 @@ type Snapshot struct {
 }
 
 type shardNodes struct {
-	uid   string
-	nodes []*Node
+	uid     string
+	nodes   []*Node
+	primary *Node // nil when there is none
 }
 
 // ClusterParameter is a parameter that was set by SQL.
@@ -95,11 +96,13 @@ func (s *Snapshot) NodesOf(shard string) []*Node {
 
 // PrimaryOf gives the node that is the primary of a shard, nil when there is none.
 func (s *Snapshot) PrimaryOf(shard string) *Node {
-	sh := s.Shard(shard)
-	if sh == nil || sh.Primary == "" {
+	i, ok := slices.BinarySearchFunc(s.ofShard, shard, func(a shardNodes, uid string) int {
+		return strings.Compare(a.uid, uid)
+	})
+	if !ok {
 		return nil
 	}
-	return s.Node(sh.Primary)
+	return s.ofShard[i].primary
 }
 
 // Health gives what is known of a node's health, nil when its agent has never reported to this process.

@@ -2,7 +2,6 @@ package pooler
 
 import (
 	"encoding/binary"
-	"time"
 )
 
 // startCopy enters COPY FROM STDIN: a server waits for data.
@@ -125,5 +124,5 @@ func (c *Session) copyEnded() error {
 		}
 	}
 	c.phase = phaseReady
-	return c.finish(time.Now())
+	return c.finish(c.srv.now())
 }

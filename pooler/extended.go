@@ -3,7 +3,6 @@ package pooler
 import (
 	"bytes"
 	"encoding/binary"
-	"time"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -47,7 +46,7 @@ const segmentLimit = 256 << 10
 func (c *Session) collect(m message) error {
 	w := c.work
 	if len(w.ops) == 0 {
-		c.begun = time.Now()
+		c.begun = c.srv.now()
 		c.setState(stateActive, c.begun)
 		if !w.relay.Pending() && !c.open {
 			c.beginStatement()
@@ -321,7 +320,7 @@ func (c *Session) segmentDone(end byte) error {
 	}
 	if end == 'S' {
 		c.open = false
-		return c.finish(time.Now())
+		return c.finish(c.srv.now())
 	}
 	c.open = true
 	if c.failed {
@@ -338,10 +337,11 @@ func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role
 	w.parts = w.parts[:0]
 	failAt = -1
 	neki := c.vars.Neki()
+	var placed *plan.Plan // by the op before: most segments are about one statement
 	for i := range ops {
 		o := &ops[i]
 		c.findRun(o)
-		if o.err == nil && o.plan != nil && o.plan.Route.Kind != plan.RouteControl {
+		if o.err == nil && o.plan != nil && o.plan != placed && o.plan.Route.Kind != plan.RouteControl {
 			to, err := plan.Destination(o.plan, neki, snap)
 			switch {
 			case err != nil:
@@ -363,8 +363,11 @@ func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role
 		}
 		if o.plan != nil && (o.typ == 'P' || o.typ == 'B' || o.typ == 'E') {
 			w.parts = append(w.parts, plan.Part{Plan: o.plan})
-			c.note(o.plan)
+			if o.plan != placed {
+				c.note(o.plan)
+			}
 		}
+		placed = o.plan
 	}
 	c.stayHome(w.parts)
 	return c.segmentRole(w.parts, end), shard, failAt
@@ -424,7 +427,7 @@ func (c *Session) endSkipping() error {
 		return c.relayFailed(err)
 	}
 	c.open = false
-	return c.finish(time.Now())
+	return c.finish(c.srv.now())
 }
 
 // expect adds an expected answer with the plan of the statement it is about.
@@ -440,7 +443,7 @@ func (c *Session) expect(kind byte, act backend.Act, p *plan.Plan) {
 // functionCall passes a FunctionCall on: what the function does is unknown, so it goes to the primary.
 func (c *Session) functionCall(m message) error {
 	w := c.work
-	c.begun = time.Now()
+	c.begun = c.srv.now()
 	c.setState(stateActive, c.begun)
 	c.beginStatement()
 	if t := c.vars.Neki().Target; !t.Writes() {
@@ -459,5 +462,5 @@ func (c *Session) functionCall(m message) error {
 	if err := w.relay.Run(sc, m.raw, w.answers); err != nil {
 		return c.relayFailed(err)
 	}
-	return c.finish(time.Now())
+	return c.finish(c.srv.now())
 }

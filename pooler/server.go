@@ -98,6 +98,7 @@ type Server struct {
 	work     workPool
 	metrics  *Metrics
 	started  time.Time
+	clock    atomic.Pointer[time.Time] // as the sweeper last saw it
 
 	sessions   registry
 	goroutines sync.WaitGroup
@@ -132,6 +133,7 @@ func New(cfg Config) (*Server, error) {
 		interner: settings.NewInterner(internerBytes), prepared: backend.NewStatements(), metrics: newMetrics(),
 	}
 	s.params.Store(&cfg.Parameters)
+	s.clock.Store(&s.started)
 	options := plan.Options{CacheBytes: cfg.CacheBytes}
 	if cfg.Virtual != nil {
 		options.Virtual = cfg.Virtual

@@ -2,7 +2,6 @@ package pooler
 
 import (
 	"bytes"
-	"time"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -13,7 +12,7 @@ import (
 // query runs a Query message.
 func (c *Session) query(m message) error {
 	w := c.work
-	c.begun = time.Now()
+	c.begun = c.srv.now()
 	c.setState(stateActive, c.begun)
 	if len(w.ops) > 0 || c.open { // messages of the extended protocol without a Sync before: they come first
 		if err := c.runSegment('H'); err != nil || c.phase != phaseReady {
@@ -139,7 +138,7 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 			c.startCopy(false)
 			return nil
 		}
-		return c.finish(time.Now())
+		return c.finish(c.srv.now())
 	}
 }
 
@@ -193,7 +192,7 @@ func (c *Session) replyReady() error {
 	if err != nil {
 		return err
 	}
-	c.settle(time.Now())
+	c.settle(c.srv.now())
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (c *Session) afterReady() {
 
 // endStatement settles the session after a statement in which a server has no last word.
 func (c *Session) endStatement() {
-	c.now = time.Now()
+	c.now = c.srv.now()
 	if c.status == 'I' && !c.open {
 		if c.failed {
 			c.tx.rolledBack(c)
@@ -141,7 +141,9 @@ func (c *Session) dropUnpinned() {
 // note makes p the statement that the session is seen running.
 func (c *Session) note(p *plan.Plan) {
 	c.current = p
-	c.lastPlan.Store(p)
+	if c.lastPlan.Load() != p {
+		c.lastPlan.Store(p)
+	}
 }
 
 // record counts the statement that has ended.
