@@ -23,7 +23,7 @@ func Accept(p Promises, kind Kind, h Head, f Flaws) (Promises, error) {
 	switch {
 	case h.OpID == "":
 		return p, pgerr.New(pgerr.InvalidParameterValue, "an order needs an op_id")
-	case h.Epoch < p.Epoch && !f.IgnoreEpoch:
+	case h.Epoch < p.Epoch:
 		return p, refusal("order of epoch %d refused: epoch %d has given orders", h.Epoch, p.Epoch)
 	case h.Term < max(p.OwnTerm, p.RevokedBelowTerm):
 		return p, refusal("order of term %d refused: this node is in term %d", h.Term, max(p.OwnTerm, p.RevokedBelowTerm))

@@ -129,13 +129,13 @@ func (s *Shard) atRisk(v *Verdict) {
 func (s *Shard) tendMembers(v *Verdict, l *Member) {
 	for i := range s.Members {
 		if m := &s.Members[i]; m.ID != l.ID {
-			s.tendMember(v, l, m)
+			s.tendMember(v, l, m, inCohort(&s.Rule, m.ID) && !s.Flaws.RewindInCohort)
 		}
 	}
 }
 
-func (s *Shard) tendMember(v *Verdict, l, m *Member) {
-	cohort := inCohort(&s.Rule, m.ID) && !s.Flaws.RewindInCohort
+// tendMember repairs one; cohort says that it may hold what the leader still needs others to have.
+func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 	switch {
 	case !m.Known:
 		v.problem("node %s doesn't answer", m.ID)
@@ -154,8 +154,7 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member) {
 		v.problem("node %s holds system %q, not the shard's %s", m.ID, m.SystemID, s.Doc.SystemID)
 	case m.desired() == catalog.DesiredRestore || m.Broken || m.NoWAL && m.MissingFor >= s.Timing.Acker:
 		s.rebuild(v, l, m, cohort, "needs restore")
-	case m.Primary || m.Promises.RevokedBelowTerm < s.Rule.Term && m.OwnTerm > 0 && !m.Standby:
-		// Recruit ends a primary, and a data directory of one comes up as a standby.
+	case m.Primary && (m.Promises.RevokedBelowTerm < s.Rule.Term || !resigned(m)):
 		v.problem("StaleLeader: node %s is a primary of term %d", m.ID, m.OwnTerm)
 		v.do(Action{Kind: Recruit, Node: m.ID, Term: s.Rule.Term})
 	default:

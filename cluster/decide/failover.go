@@ -289,17 +289,22 @@ func (s *Shard) activate(v *Verdict, x *Member) {
 	v.do(a)
 }
 
-// followers points the recruits, and members that came late, at the chosen leader.
+// followers points the recruits, and members that came late, at the chosen leader. As long as it lacks acknowledgers for
+// its barrier, those that must be rewound or copied for that are, too, if they are not in the new cohort: the chosen
+// leader has all that they acknowledged.
 func (s *Shard) followers(v *Verdict, x *Member) {
+	lacking := x.Primary && len(streamingAckers(s, x)) < Demand(s.Rule)
 	for i := range s.Members {
 		m := &s.Members[i]
-		if m.ID == x.ID || !m.Known || m.Empty || m.Broken || m.Primary || m.Held || m.Busy || m.SystemID != s.Doc.SystemID {
+		if m.ID == x.ID || !m.Known || m.Held || m.Busy || m.desired() != catalog.DesiredRun || m.Promises.RevokedBelowTerm > s.Rule.Term {
 			continue
 		}
-		if m.FollowTerm == s.Rule.Term && m.Source == x.ID && m.SourceAt == x.Address || m.Promises.RevokedBelowTerm > s.Rule.Term {
-			continue
-		}
-		if LineageOf(m, x, s.Rule.Term) == Behind || s.Flaws.FollowWithoutAncestry {
+		switch {
+		case lacking && !slices.Contains(s.Rule.Cohort, m.ID):
+			s.tendMember(v, x, m, false)
+		case m.Empty || m.Broken || m.Primary || m.SystemID != s.Doc.SystemID:
+		case m.FollowTerm == s.Rule.Term && m.Source == x.ID && m.SourceAt == x.Address:
+		case LineageOf(m, x, s.Rule.Term) == Behind || s.Flaws.FollowWithoutAncestry:
 			v.do(Action{Kind: Follow, Node: m.ID, Source: x.ID, Term: s.Rule.Term})
 		}
 	}

@@ -47,7 +47,6 @@ type Flaws struct {
 	OpenBeforeBarrier     bool // a new primary takes clients before the barrier is acknowledged
 	ForgetPromises        bool // promises are answered before they are on disk
 	ForgetOutgoing        bool // a promotion that was interrupted is judged by its own cohort alone
-	IgnoreEpoch           bool // orders of a deposed admin are carried out
 	UnconditionalWrites   bool // the catalog is written without comparing revisions
 	UnfenceFromMemory     bool // a fenced primary opens again without a linearizable read
 	PromoteRdonly         bool // an rdonly member counts and is promoted

@@ -1,0 +1,61 @@
+package sim
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"neki/cluster/decide"
+)
+
+// schedules is how many are run: NEKI_SIM_SCHEDULES, beginning with seed NEKI_SIM_SEED.
+func schedules(t *testing.T) (first, count uint64) {
+	count = 10_000
+	if testing.Short() {
+		count = 1_000
+	}
+	for name, to := range map[string]*uint64{"NEKI_SIM_SCHEDULES": &count, "NEKI_SIM_SEED": &first} {
+		if text := os.Getenv(name); text != "" {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			*to = n
+		}
+	}
+	return first, count
+}
+
+// search runs schedules until one fails.
+func search(first, count uint64, flaws decide.Flaws) *Failure {
+	var next, ran atomic.Uint64
+	next.Store(first)
+	var found atomic.Pointer[Failure]
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for found.Load() == nil {
+				seed := next.Add(1) - 1
+				if seed >= first+count {
+					return
+				}
+				if f := Run(Generate(seed), flaws, false); f != nil {
+					found.CompareAndSwap(nil, f)
+				}
+				ran.Add(1)
+			}
+		})
+	}
+	workers.Wait()
+	return found.Load()
+}
+
+func TestNothingBreaks(t *testing.T) {
+	first, count := schedules(t)
+	if f := search(first, count, decide.Flaws{}); f != nil {
+		t.Fatal(Shrink(f.Schedule, decide.Flaws{}))
+	}
+}
