@@ -152,11 +152,19 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 		}
 	case m.SystemID != s.Doc.SystemID:
 		v.problem("node %s holds system %q, not the shard's %s", m.ID, m.SystemID, s.Doc.SystemID)
-	case m.desired() == catalog.DesiredRestore || m.Broken || m.NoWAL && m.MissingFor >= s.Timing.Acker:
-		s.rebuild(v, l, m, cohort, "needs restore")
+	case m.desired() == catalog.DesiredRestore:
+		s.rebuild(v, l, m, cohort, "an operator ordered it")
+	case m.Broken:
+		s.rebuild(v, l, m, cohort, "its data was not replaced whole")
+	case m.NoWAL && m.MissingFor >= s.Timing.Acker:
+		s.rebuild(v, l, m, cohort, "ReplicaWALGap: nobody has the WAL that it needs")
 	case m.Primary && (m.Promises.RevokedBelowTerm < s.Rule.Term || !resigned(m)):
 		v.problem("StaleLeader: node %s is a primary of term %d", m.ID, m.OwnTerm)
 		v.do(Action{Kind: Recruit, Node: m.ID, Term: s.Rule.Term})
+	case m.Exited && !m.Standby && m.Promises.RevokedBelowTerm < s.Rule.Term: // it comes up as a standby then
+		v.do(Action{Kind: Recruit, Node: m.ID, Term: s.Rule.Term})
+	case m.Exited && m.ExitedFor >= s.Timing.Restart:
+		s.rebuild(v, l, m, cohort, "its Postgres does not start")
 	default:
 		s.tendStandby(v, l, m, cohort)
 	}

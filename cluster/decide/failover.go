@@ -42,7 +42,7 @@ func (s *Shard) recruits(chain []*catalog.Rule, term int64) quorum {
 		pledged := m.Promises.RevokedBelowTerm >= term && (!m.Streaming || m.FollowTerm >= term)
 		p, ok := m.Position()
 		switch {
-		case !pledged && !s.Flaws.NoPledge, !ok, m.Primary && m.OwnTerm < term && !resigned(m):
+		case !pledged && !s.Flaws.NoPledge, !ok || !m.Up, m.Primary && m.OwnTerm < term && !resigned(m):
 			q.late = append(q.late, m.ID)
 			continue
 		}
@@ -165,8 +165,10 @@ func elect(s *Shard, v *Verdict) {
 	q := s.recruits(chain, r.Term)
 	switch {
 	case !s.safe(chain, q.set):
-		v.problem("ShardStuck: term %d has no leader; %s promised, that is too few; waits for %s",
-			r.Term, names(q.set), missing(s, chain, q.set))
+		if s.TermAge >= s.Timing.HostLost {
+			v.problem("ShardStuck: term %d has no leader; %s promised, that is too few; waits for %s",
+				r.Term, names(q.set), missing(chain, q.set))
+		}
 		v.Soon = s.Timing.Straggler
 		return
 	case len(q.late) > 0 && s.TermAge < s.Timing.Straggler, r.AcceptLoss && s.TermAge < s.Timing.HostLost:
@@ -369,7 +371,7 @@ func names(set map[string]bool) string {
 }
 
 // missing tells which members could make a set of recruits suffice.
-func missing(s *Shard, chain []*catalog.Rule, set map[string]bool) string {
+func missing(chain []*catalog.Rule, set map[string]bool) string {
 	var list []string
 	for _, r := range chain {
 		for _, id := range r.Cohort {

@@ -90,7 +90,9 @@ type Member struct {
 
 	FollowTerm int64         // term of the leader that Source is to be
 	LastMsg    time.Duration // of a standby: age of its receiver's last message; meaningless unless Streaming
-	ReceiveLSN catalog.LSN   // flushed by the receiver or, without one, the end of the local log; of a primary its flush LSN
+	// ReceiveLSN is the end of what is flushed: the receiver's or, without one, of the local log; of a primary its flush
+	// LSN. This and what follows are known of a Postgres that is Up only.
+	ReceiveLSN catalog.LSN
 	ReplayLSN  catalog.LSN
 	Replayed   bool // all that is local is replayed
 	// ReplayPaused and ReplayBlocked: what is local isn't replayed because an operator, or a query, holds it up.

@@ -77,7 +77,7 @@ func LineageOf(m, leader *Member, term int64) Lineage {
 		}
 	}
 	switch {
-	case m.Timeline == 0 || leader.Timeline == 0:
+	case !m.Up || m.Timeline == 0 || leader.Timeline == 0:
 		return Unsure
 	case m.madeLine():
 		if !m.ownLine() && (on || m.Timeline == leader.Timeline) {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"neki/catalog"
@@ -147,6 +148,9 @@ func (n *node) status() decide.Member {
 		ReplayPaused: p.paused > 0, Row: p.row(), History: p.history, FencedLSN: catalog.LSN(n.fencedLSN),
 	}
 	m.Writable = m.Primary && !p.fenced
+	if !m.Up { // it can't be asked
+		m.Timeline, m.ReceiveLSN, m.ReplayLSN, m.Replayed, m.Row, m.History = 0, 0, 0, false, decide.TermRow{}, nil
+	}
 	if d.Source >= 0 {
 		m.Source, m.SourceAt = n.w.nodes[d.Source].id, n.w.nodes[d.Source].id
 	}
@@ -185,6 +189,7 @@ func (n *node) tick() {
 	case p.primary:
 		n.confirm()
 		n.selfFence()
+		n.verify()
 		n.openAfterStart()
 	}
 }
@@ -228,6 +233,9 @@ func (n *node) startAs(as decide.StartAs) {
 		}
 		p.start()
 	case decide.StartPrimary:
+		if n.w.store.over(n.disk.Promises.OwnTerm, n.downAt) {
+			n.w.fail("I2", "%s starts as primary of term %d, which was over before it ended", n.id, n.disk.Promises.OwnTerm)
+		}
 		n.configure()
 		p.start()
 	case decide.StartNothing, decide.StartWait:
@@ -238,6 +246,15 @@ func (n *node) startAs(as decide.StartAs) {
 func (n *node) configure() {
 	names, acks, ok := decide.Demands(n.disk.Promises, n.disk.Led, n.disk.Standbys, n.disk.Acks, n.selfFenced != unset)
 	n.pg.standbys, n.pg.acks, n.pg.fenced = names, acks, !ok
+}
+
+// verify repairs a configuration that did not come into effect.
+func (n *node) verify() {
+	p := n.pg
+	names, acks, ok := decide.Demands(n.disk.Promises, n.disk.Led, n.disk.Standbys, n.disk.Acks, n.selfFenced != unset)
+	if !n.busy && (p.fenced == ok || ok && (p.acks != acks || !slices.Equal(p.standbys, names))) {
+		n.reconfigure(nil)
+	}
 }
 
 // reconfigure does so in a running server: walsenders follow a little later.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"neki/catalog"
 	"neki/cluster/decide"
 )
 
@@ -212,6 +213,20 @@ func (n *node) fence(end func(bool)) {
 }
 
 func (n *node) unfence(h decide.Head, end func(bool)) {
+	began := n.w.now
+	open := func() {
+		if n.w.store.over(n.disk.Promises.OwnTerm, began) {
+			n.w.fail("I2", "%s takes clients again in term %d, which was over before the order came", n.id, n.disk.Promises.OwnTerm)
+		}
+		n.disk.Promises.ResignedTerm = 0
+		n.save()
+		n.fencedLSN = 0
+		n.reconfigure(func() { n.barrier(func() { end(true) }) })
+	}
+	if n.w.flaws.UnfenceFromMemory {
+		open()
+		return
+	}
 	life := n.life
 	n.w.store.ask(n.host, func() func() {
 		rule := n.w.store.rule()
@@ -223,17 +238,9 @@ func (n *node) unfence(h decide.Head, end func(bool)) {
 				end(false)
 				return
 			}
-			n.disk.Promises.ResignedTerm = 0
-			n.save()
-			n.fencedLSN = 0
-			n.reconfigure(func() { n.barrier(func() { end(true) }) })
+			open()
 		}
 	})
-	if n.w.flaws.UnfenceFromMemory {
-		n.disk.Promises.ResignedTerm = 0
-		n.save()
-		n.reconfigure(func() { n.barrier(func() { end(true) }) })
-	}
 }
 
 func (n *node) follow(a decide.Action, end func(bool)) {
@@ -268,6 +275,7 @@ func (n *node) replace(a decide.Action, end func(bool)) {
 	}
 	if !n.disk.Promises.RewindInProgress && !p.empty {
 		m := n.status()
+		m.Row, m.Timeline, m.History, m.ReceiveLSN = p.row(), p.tli, p.history, catalog.LSN(p.len()) // from the files
 		at, ok := m.Position()
 		if !ok {
 			at = decide.Position{Term: m.Row.Term, LSN: m.ReceiveLSN}

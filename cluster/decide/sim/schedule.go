@@ -76,7 +76,7 @@ func (s Schedule) String() string {
 // Times of a schedule.
 const (
 	faultTime = 25 * time.Second
-	quietTime = 40 * time.Second // after the last fault's end
+	quietTime = 31 * time.Second // after the last fault's end
 )
 
 func (s Schedule) end() time.Duration {

@@ -25,6 +25,7 @@ type store struct {
 	create [keyCount]int64
 	// renewed is when the leader's lease was kept alive last.
 	renewed time.Duration
+	termAt  time.Duration // since when the rule has its term
 	down    int
 	desired [maxNodes]string // of nodes, as operators want them
 }
@@ -65,6 +66,11 @@ func (s *store) op() *catalog.Operation {
 	return &o
 }
 
+// over tells whether a term had been followed by another before a time.
+func (s *store) over(term int64, before time.Duration) bool {
+	return s.rule().Term > term && s.termAt < before
+}
+
 // ask has the store do something for a host and brings the answer back. It is done when the message comes, once.
 func (s *store) ask(from int, do func() func()) {
 	done := false
@@ -93,6 +99,9 @@ func (s *store) txn(t txn) bool {
 		return false
 	}
 	if t.rule != nil {
+		if t.rule.Term != s.rule().Term {
+			s.termAt = s.w.now
+		}
 		s.put(ruleKey, *t.rule)
 		s.w.say("catalog: rule %d.%d %s leader %q cohort %v leaving %v w %d (%s)",
 			t.rule.Term, t.rule.Sub, t.rule.Phase, t.rule.Leader, t.rule.Cohort, t.rule.Leaving, t.rule.W, t.rule.Reason)
