@@ -35,6 +35,8 @@ func (p *Procedure) matchArguments(given []sqlparse.CallArg) ([]*sqlparse.Node, 
 	for i, d := range declared {
 		switch {
 		case nodes[i] != nil:
+		case d.Default == nil && d.Null:
+			nodes[i] = castTo(nullConstant(), d.Type)
 		case d.Default == nil:
 			return nil, p.wrongCall("Argument \"%s\" is missing.", d.Name)
 		default:

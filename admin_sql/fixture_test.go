@@ -2,6 +2,7 @@ package adminsql
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"neki/catalog"
 	"neki/catalog/memstore"
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/settings"
 )
@@ -80,12 +82,19 @@ func fixtureSnapshot(t *testing.T) *catalog.Snapshot {
 	} {
 		check(catalog.PutNode(ctx, store, "c", n, 0))
 	}
+	for _, doc := range []catalog.TopologyDocument{
+		{Document: []byte(fixtureTopology), By: "oscar", Comment: "first", At: moment},
+		{Document: []byte(fixtureTopology), By: "postgres", At: moment.Add(time.Hour)},
+	} {
+		check(catalog.PutTopology(ctx, store, "c", doc, catalog.AnyRev))
+	}
 	lease, err := store.Lease(ctx, time.Minute)
 	check(nil, err)
 	check(catalog.RegisterGateway(ctx, store, lease, "c", catalog.Gateway{
 		ID: "gw1", Cell: "az-a", Address: "10.0.0.9:5432", Version: "0.1", StartedAt: moment,
+		TopologyRevision: 2,
 	}))
-	check(catalog.RegisterGateway(ctx, store, lease, "c", catalog.Gateway{ID: "gw2"}))
+	check(catalog.RegisterGateway(ctx, store, lease, "c", catalog.Gateway{ID: "gw2", TopologyRevision: 2}))
 	check(nil, catalog.PutAdmin(ctx, lease, "c", catalog.Admin{ID: "admin1", Since: moment}))
 	check(catalog.AcquireLeader(ctx, lease, "c", catalog.Admin{ID: "admin1"}))
 
@@ -102,6 +111,17 @@ func fixtureSnapshot(t *testing.T) *catalog.Snapshot {
 	<-ended
 	return snap
 }
+
+// fixtureTopology spreads users over both shards.
+const fixtureTopology = `{"authoritative_shard_group": "main", "default_shard_group": "main", "shard_groups": [
+	{"uid": "main", "key_ranges": [{"shard_uid": "sh1"}]},
+	{"uid": "data", "default_shard_index": "by_id", "key_ranges": [{"shard_uid": "sh1", "end": "80"}, {"shard_uid": "sh2", "start": "80"}]}],
+	"shard_indexes": {"by_id": {"type": "xxhash", "columns": ["id"]}, "by_mail": {"type": "xxhash", "columns": ["lower(mail)"]},
+		"by_day": {"type": "modulo", "columns": ["day"], "index_params": {"modulus": 7}}},
+	"databases": {"app": {"schemas": {"public": {
+		"tables": {"users": {"shard_group": "data"}, "mails": {"shard_group": "data", "shard_index": "by_mail"}},
+		"reference_tables": {"countries": {"shard_groups": ["data"]}}, "sequences": {"ids": {"shard_group": "main"}}}}},
+		"logs": {"default_shard_group": "data"}}}`
 
 // fixtureReports: sh1-a is a primary, sh1-b is caught up, sh1-c is behind, sh1-d runs though it is fenced, sh2-b has
 // lost its receiver, sh2-a has never reported.
@@ -140,7 +160,7 @@ func (f *fixture) schema() *Schema {
 	registry.MustRegister(requests, wait)
 	return New(Inputs{
 		Catalog: f, Sessions: f, Pools: f, Plans: f, Statements: f, Metrics: registry, Parameters: f, Events: f, Choice: f,
-		Gateways: f, Controls: f,
+		Gateways: f, Controls: f, Topologies: f,
 	})
 }
 
@@ -223,6 +243,29 @@ func (f *fixture) Choose(_ context.Context, sess Session, snap *catalog.Snapshot
 
 func (f *fixture) GatewayStatuses(context.Context) map[string]GatewayStatus {
 	return map[string]GatewayStatus{"gw1": {Clients: 2, TopologyRevision: 11}}
+}
+
+func (f *fixture) TopologyHistory(context.Context) ([]catalog.TopologyDocument, error) {
+	return []catalog.TopologyDocument{f.snap.TopologyDocument, {Revision: 1, Document: []byte("{}"), By: "oscar", Comment: "first"}}, nil
+}
+
+// PutTopology writes nothing: the snapshot stays at revision 2.
+func (f *fixture) PutTopology(_ context.Context, doc catalog.TopologyDocument, expected int64) (int64, error) {
+	if expected != catalog.AnyRev && expected != 1 {
+		return 0, catalog.ErrConflict
+	}
+	return 2, f.do(fmt.Sprintf("put %d bytes by %s: %s", len(doc.Document), doc.By, doc.Comment))
+}
+
+func (f *fixture) CheckTopology(_ context.Context, t *catalog.Topology) []catalog.Problem {
+	if t.Table("app", "public", "full") != nil {
+		return []catalog.Problem{{Path: "$.databases.app.schemas.public.tables.full", Text: "has rows"}}
+	}
+	return nil
+}
+
+func (f *fixture) KeyType(_ context.Context, _ *catalog.Topology, ix *catalog.Index) (uint32, bool) {
+	return datum.Int8OID, ix.Name == "by_id"
 }
 
 func (f *fixture) do(what string) error {

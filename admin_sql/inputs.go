@@ -24,6 +24,7 @@ type Inputs struct {
 	Choice     ReplicaChoice
 	Gateways   Gateways
 	Controls   Controls
+	Topologies Topologies
 }
 
 // Catalog gives the newest view of the cluster; *catalog.Live is one.
@@ -154,7 +155,7 @@ type Gateways interface {
 // GatewayStatus is the live part of a row of neki.gateways.
 type GatewayStatus struct {
 	Clients          int32
-	TopologyRevision int64
+	TopologyRevision int64 // of the catalog
 	Draining         bool
 }
 

@@ -42,6 +42,7 @@ func (s *Schema) metaFunctions() []*Relation {
 		},
 		s.sidecarStatuses(),
 	}
+	fs = append(fs, s.topologyFunctions()...)
 	for _, f := range fs {
 		f.Schema, f.Function = MetaSchemaName, true
 	}
@@ -98,19 +99,24 @@ func signature(args []Argument) string {
 	parts := make([]string, len(args))
 	for i, a := range args {
 		parts[i] = a.Name + " " + TypeName(a.Type)
-		if a.Default != nil {
-			parts[i] += " DEFAULT " + quoteLiteral(*a.Default)
-		}
+		parts[i] += defaultClause(a)
 	}
 	return strings.Join(parts, ", ")
 }
 
+func defaultClause(a Argument) string {
+	switch {
+	case a.Default != nil:
+		return " DEFAULT " + quoteLiteral(*a.Default)
+	case a.Null:
+		return " DEFAULT NULL"
+	}
+	return ""
+}
+
 // laterFunctions are documented by the commercial system and need what this gateway does not have yet.
 var laterFunctions = map[string]string{
-	"get_data_topology":      "data topology documents",
-	"set_data_topology":      "data topology documents",
-	"wait_for_data_topology": "data topology documents",
-	"wait_for_ddl":           "schema versions",
+	"wait_for_ddl": "schema versions",
 }
 
 // unknownFunction is 42883 with the nearest name, or NK013 for one that is only to come.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -16,9 +17,13 @@ import (
 type call struct {
 	args   []any
 	notice func(*pgerr.Error)
+	by     string
 
 	// set by the body for the event
 	shard, node string
+	result      string
+
+	revision int64 // what neki.set_topology made
 }
 
 func (c *call) text(i int) string {
@@ -77,6 +82,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 			}),
 		},
 	}
+	all = append(all, s.setTopologyProcedure())
 	slices.SortFunc(all, func(a, b *Procedure) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
@@ -144,21 +150,23 @@ func (s *Schema) setParameter(ctx context.Context, c *call) error {
 
 // execute checks the arguments for NULL, runs the body and records the event. A call refused for its rights or arguments is
 // none: nothing was done.
-func (s *Schema) execute(ctx context.Context, p *Procedure, sess Session, args []any, notice func(*pgerr.Error)) error {
+func (s *Schema) execute(
+	ctx context.Context, p *Procedure, sess Session, args []any, notice func(*pgerr.Error),
+) (*call, error) {
 	for i, a := range p.Args {
-		if args[i] == nil {
-			return pgerr.New(pgerr.InvalidParameterValue, "argument \"%s\" of neki.%s must not be null", a.Name, p.Name).
+		if args[i] == nil && !a.Null {
+			return nil, pgerr.New(pgerr.InvalidParameterValue, "argument \"%s\" of neki.%s must not be null", a.Name, p.Name).
 				WithHint("It takes %s.", a.Comment)
 		}
 	}
-	c := &call{args: args, notice: notice}
+	c := &call{args: args, notice: notice, by: sess.User()}
 	start := time.Now()
 	err := p.run(ctx, c)
 	if pgerr.Code(err) == pgerr.InvalidParameterValue || pgerr.Code(err) == pgerr.UndefinedObject {
-		return err
+		return nil, err
 	}
 	s.record(ctx, p, sess, c, start, err)
-	return err
+	return c, err
 }
 
 func (s *Schema) record(ctx context.Context, p *Procedure, sess Session, c *call, start time.Time, err error) {
@@ -166,6 +174,9 @@ func (s *Schema) record(ctx context.Context, p *Procedure, sess Session, c *call
 		return
 	}
 	detail := describeCall(p, c.args)
+	if c.result != "" {
+		detail += ": " + c.result
+	}
 	if err != nil {
 		detail += " failed: " + pgerr.From(err).Message
 	}
@@ -192,12 +203,25 @@ func describeCall(p *Procedure, args []any) string {
 		case nil:
 			parts[i] = p.Args[i].Name + " => NULL"
 		case string:
-			parts[i] = p.Args[i].Name + " => " + quoteLiteral(v)
+			parts[i] = p.Args[i].Name + " => " + quoteLiteral(shorten(v))
 		default:
 			parts[i] = fmt.Sprintf("%s => %v", p.Args[i].Name, v)
 		}
 	}
 	return "neki." + p.Name + "(" + strings.Join(parts, ", ") + ")"
+}
+
+// shorten cuts what would make an event unreadable, at a character boundary.
+func shorten(s string) string {
+	const longest = 200
+	if len(s) <= longest {
+		return s
+	}
+	n := longest
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "..."
 }
 
 // unknownProcedure is 42883 with the nearest name.

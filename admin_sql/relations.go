@@ -31,6 +31,8 @@ func (s *Schema) defineRelations() []*Relation {
 		s.replicas(), s.nodes(), s.shards(), s.gateways(), s.admins(),
 		s.sessions(), s.pools(), s.settings(), s.parameters(),
 		s.plans(), s.statements(), s.metrics(), s.events(), s.replicaChoice(),
+		s.dataTopology(), s.topologyHistory(), s.shardGroups(), s.keyRanges(), s.shardIndexes(), s.placedTables(),
+		s.placedSequences(), s.shardFor(),
 	}
 	all = append(all, s.metaFunctions()...)
 	slices.SortFunc(all, func(a, b *Relation) int {

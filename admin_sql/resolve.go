@@ -145,6 +145,9 @@ func (q *resolver) Functions(schema, name string) []build.Function {
 		return nil
 	}
 	q.use(r)
+	if r.overloads != nil {
+		return r.overloads
+	}
 	f := build.Function{
 		Columns: r.execColumns(), Usage: r.FullName() + "(" + signature(r.Args) + ")",
 		Table: func(_ context.Context, _ *exec.Env, args []datum.Datum) (exec.Source, error) {
@@ -157,11 +160,32 @@ func (q *resolver) Functions(schema, name string) []build.Function {
 	}
 	for _, a := range r.Args {
 		f.Args, f.ArgNames = append(f.Args, a.Type), append(f.ArgNames, a.Name)
-		if a.Default == nil {
+		if a.Default == nil && !a.Null {
 			f.Required++
 		}
 	}
+	if r.Scalar {
+		f.Table, f.Columns = nil, nil
+		f.Result, f.Scalar = r.Columns[0].Type, r.scalar
+	}
 	return []build.Function{f}
+}
+
+// scalar gives the one value of a function that is no set.
+func (r *Relation) scalar(ctx context.Context, env *exec.Env, args []datum.Datum) (datum.Datum, error) {
+	sess, err := caller(env)
+	if err != nil {
+		return datum.Null, err
+	}
+	values, err := goValues(r.Args, args)
+	if err != nil {
+		return datum.Null, err
+	}
+	rows, err := r.rows(ctx, sess, values)
+	if err != nil {
+		return datum.Null, err
+	}
+	return datum.FromGo(r.Columns[0].Type, rows[0][0])
 }
 
 func (q *resolver) use(r *Relation) {

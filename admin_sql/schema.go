@@ -5,6 +5,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"neki/exec/build"
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 )
 
@@ -30,7 +32,8 @@ type Column struct {
 type Argument struct {
 	Name    string
 	Type    uint32
-	Default *string // text form of the default; nil = the argument must be given
+	Default *string // text form of the default; nil = the argument must be given, unless it may be NULL
+	Null    bool    // it may be NULL, and is when it is not given
 	Comment string
 }
 
@@ -43,8 +46,11 @@ type Relation struct {
 	Function bool
 	Args     []Argument // of a function
 	Open     bool       // readable by all; rows limits what each sees
+	Operator bool       // needs the rights of a procedure: it changes something
+	Scalar   bool       // of a function: it gives one value, and may stand outside of FROM
 
-	rows func(ctx context.Context, sess Session, args []any) ([][]any, error)
+	rows      func(ctx context.Context, sess Session, args []any) ([][]any, error)
+	overloads []build.Function // of a function that takes values of several types, instead of rows
 }
 
 // Procedure is an action. It is idempotent: the same call twice does no harm.
@@ -174,6 +180,8 @@ func TypeName(oid uint32) string {
 		return "jsonb"
 	case PGLSNOID:
 		return "pg_lsn"
+	case datum.AnyElementOID:
+		return "anyelement"
 	}
 	return ""
 }

@@ -22,15 +22,19 @@ func mayOperate(sess Session) bool { return sess.IsSuperuser() || sess.MemberOf(
 
 // checkRead refuses a relation to a session without the right.
 func (r *Relation) checkRead(sess Session) error {
-	if r.Open || mayView(sess) {
+	if r.Open || mayOperate(sess) || !r.Operator && mayView(sess) {
 		return nil
 	}
 	kind := "relation"
 	if r.Function {
 		kind = "function"
 	}
+	needed := ViewerRole
+	if r.Operator {
+		needed = OperatorRole
+	}
 	return pgerr.New(pgerr.InsufficientPrivilege, "permission denied for %s %s", kind, r.FullName()).
-		WithHint("Role \"%s\" must be a member of %s.", sess.User(), ViewerRole)
+		WithHint("Role \"%s\" must be a member of %s.", sess.User(), needed)
 }
 
 func (p *Procedure) checkCall(sess Session) error {

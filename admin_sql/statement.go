@@ -110,7 +110,8 @@ func (st *statement) Run(ctx context.Context, env *exec.Env, notice func(*pgerr.
 	if notice == nil {
 		notice = func(*pgerr.Error) {}
 	}
-	return nil, st.schema.execute(ctx, st.call, sess, args, notice)
+	_, err = st.schema.execute(ctx, st.call, sess, args, notice)
+	return nil, err
 }
 
 func (st *statement) checkRights(sess Session) error {

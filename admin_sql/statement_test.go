@@ -168,7 +168,14 @@ func TestBothFormats(t *testing.T) {
 	schema := newFixture(t).schema()
 	for _, r := range schema.Relations() {
 		from := r.FullName()
+		user := people["vera"]
 		switch {
+		case r.Operator:
+			from, user = from+"('"+fixtureTopology+"', true, '{\"expected_revision\": 1}')", people["oscar"]
+		case r.Name == "shard_for":
+			from += "('by_id', 1)"
+		case r.Name == "wait_for_data_topology":
+			from += "(2)"
 		case len(r.Args) == 1:
 			from += "('sh1')"
 		case r.Function:
@@ -178,14 +185,14 @@ func TestBothFormats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := schema.Prepare(people["vera"], parsed, nil, nil)
+		p, err := schema.Prepare(user, parsed, nil, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", from, err)
 		}
 		if diff := cmp.Diff(r.execColumns(), p.Columns()); diff != "" {
 			t.Errorf("%s: columns (-registry +described):\n%s", from, diff)
 		}
-		node, err := p.Run(t.Context(), &exec.Env{Caller: people["vera"]}, nil)
+		node, err := p.Run(t.Context(), &exec.Env{Caller: user}, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", from, err)
 		}

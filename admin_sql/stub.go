@@ -163,6 +163,10 @@ func (r *Relation) writeStubFunction(b *strings.Builder) {
 	for i, c := range r.Columns {
 		columns[i] = quoteIdent(c.Name) + " " + TypeName(c.Type)
 	}
+	if r.Scalar {
+		writeStubRoutine(b, "FUNCTION", r.Schema, r.Name, r.Args, " RETURNS "+TypeName(r.Columns[0].Type)+" LANGUAGE plpgsql STABLE", r.Comment)
+		return
+	}
 	row := MetaSchemaName + "." + quoteIdent(r.Name)
 	fmt.Fprintf(b, "CREATE TYPE %s AS (%s);\n", row, strings.Join(columns, ", "))
 	fmt.Fprintf(b, "COMMENT ON TYPE %s IS %s;\n", row, quoteLiteral("Rows of "+r.FullName()))
@@ -181,9 +185,7 @@ func writeStubRoutine(b *strings.Builder, kind, schema, name string, args []Argu
 	declared, types := make([]string, len(args)), make([]string, len(args))
 	for i, a := range args {
 		declared[i], types[i] = quoteIdent(a.Name)+" "+TypeName(a.Type), TypeName(a.Type)
-		if a.Default != nil {
-			declared[i] += " DEFAULT " + quoteLiteral(*a.Default)
-		}
+		declared[i] += defaultClause(a)
 	}
 	object := fmt.Sprintf("%s %s.%s(%s)", kind, schema, quoteIdent(name), strings.Join(types, ", "))
 	fmt.Fprintf(b, "CREATE %s %s.%s(%s)%s AS $neki$BEGIN PERFORM __neki.gateway_only(); END$neki$;\n",

@@ -144,7 +144,9 @@ func udtName(oid uint32) string {
 func stubRoutines(t *testing.T, user *pgx.Conn) {
 	var want []string
 	for _, p := range New(Inputs{}).Procedures() {
-		want = append(want, p.Name+"("+strings.NewReplacer("int4", "integer", " text", " text").Replace(signature(p.Args))+")")
+		want = append(want, p.Name+"("+strings.NewReplacer(
+			"int4", "integer", "int8 DEFAULT NULL", "bigint DEFAULT NULL::bigint", "text DEFAULT NULL", "text DEFAULT NULL::text",
+			"bool DEFAULT 'false'", "boolean DEFAULT false").Replace(signature(p.Args))+")")
 	}
 	rows, err := user.Query(t.Context(), `SELECT proname || '(' ||
 		replace(pg_get_function_arguments(oid), 'IN ', '') || ')' FROM pg_proc

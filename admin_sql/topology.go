@@ -260,7 +260,7 @@ func shardRow(snap *catalog.Snapshot, sh *catalog.Shard) []any {
 	}
 	return []any{
 		sh.UID, orNull(sh.Name), orNull(sh.Profile), orNull(sh.Primary), replicas, rdonly, sh.Ready, sh.ReadOnly,
-		orNull(sh.Durability), notNil(sh.Groups), sh.Authoritative, size, orNull(sh.Term), sh.Paused,
+		orNull(sh.Durability), notNil(snap.Topology().GroupsOf(sh.UID)), sh.Authoritative, size, orNull(sh.Term), sh.Paused,
 		sh.Maintenance,
 	}
 }
@@ -275,7 +275,7 @@ func (s *Schema) gateways() *Relation {
 			{"version", text, "version of neki"},
 			{"state", text, "serving, draining, or unreachable: it did not answer this gateway"},
 			{"clients", int4, "clients connected; NULL when it is unreachable"},
-			{"topology_revision", int8, "catalog revision it works with; NULL when it is unreachable"},
+			{"topology_revision", int8, "revision of the data topology it works with"},
 			{"started_at", timestamptz, "start of the process"},
 		},
 		rows: ignoreArgs(func(ctx context.Context) ([][]any, error) {
@@ -297,7 +297,7 @@ func (s *Schema) gateways() *Relation {
 
 func gatewayRow(g catalog.Gateway, st GatewayStatus, known bool) []any {
 	state := "serving"
-	var clients, revision any
+	var clients any
 	switch {
 	case !known:
 		state = "unreachable"
@@ -305,10 +305,10 @@ func gatewayRow(g catalog.Gateway, st GatewayStatus, known bool) []any {
 		state = "draining"
 	}
 	if known {
-		clients, revision = st.Clients, st.TopologyRevision
+		clients = st.Clients
 	}
 	return []any{
-		g.ID, orNull(g.Cell), orNull(g.Address), orNull(g.Version), state, clients, revision, timeOrNull(g.StartedAt),
+		g.ID, orNull(g.Cell), orNull(g.Address), orNull(g.Version), state, clients, orNull(g.TopologyRevision), timeOrNull(g.StartedAt),
 	}
 }
 

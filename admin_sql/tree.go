@@ -31,6 +31,10 @@ func stringNode(s string) *sqlparse.Node {
 	return &sqlparse.Node{Node: &sqlparse.Node_String_{String_: &sqlparse.String{Sval: s}}}
 }
 
+func nullConstant() *sqlparse.Node {
+	return &sqlparse.Node{Node: &sqlparse.Node_AConst{AConst: &sqlparse.A_Const{Isnull: true, Location: -1}}}
+}
+
 func constant(s string) *sqlparse.Node {
 	return &sqlparse.Node{Node: &sqlparse.Node_AConst{AConst: &sqlparse.A_Const{
 		Val: &sqlparse.A_Const_Sval{Sval: &sqlparse.String{Sval: s}}, Location: -1,

@@ -256,6 +256,11 @@ func RegisterGateway(ctx context.Context, store Store, lease Lease, cluster stri
 	}
 }
 
+// AnnounceGateway writes anew what a registered gateway says of itself, under the lease of its registration.
+func AnnounceGateway(ctx context.Context, lease Lease, cluster string, g Gateway) error {
+	return putLeased(ctx, lease, GatewayKey(cluster, g.ID), g, Always())
+}
+
 func freeIndex(ctx context.Context, store Store, cluster string) (int, error) {
 	prefix := strings.TrimSuffix(gatewayIndexKey(cluster, 0), sortableInt(0))
 	taken, _, err := store.List(ctx, prefix)

@@ -66,7 +66,9 @@ type Gateway struct {
 	Index     int       `json:"index"` // smallest that no other live gateway has; in the high bits of virtual pids
 	StartedAt time.Time `json:"started_at,omitzero"`
 	AdminURL  string    `json:"admin_url,omitempty"`
-	ModRev    int64     `json:"-"`
+	// TopologyRevision is that of the data topology it works with: see AnnounceGateway.
+	TopologyRevision int64 `json:"topology_revision,omitempty"`
+	ModRev           int64 `json:"-"`
 }
 
 // Admin is what an admin writes under its lease.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -50,6 +51,17 @@ func (s *Snapshot) Topology() *Topology {
 		return implicitTopology(home.UID)
 	}
 	return implicitTopology("")
+}
+
+// CurrentTopology gives the document of the topology in force; where none was ever set, one that says what is so, of
+// revision 0.
+func (s *Snapshot) CurrentTopology() TopologyDocument {
+	if s.TopologyDocument.Revision != 0 {
+		return s.TopologyDocument
+	}
+	shard := s.Topology().Authoritative.Shards[0]
+	return TopologyDocument{Document: fmt.Appendf(nil, `{"shard_groups": [{"uid": %q, "key_ranges": [{"shard_uid": %q}]}], `+
+		`"default_shard_group": %q, "authoritative_shard_group": %q}`, implicitGroup, shard, implicitGroup, implicitGroup)}
 }
 
 // Shard gives the shard of that uid, nil when there is none.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"maps"
 	"slices"
 
 	"neki/internal/pgerr"
@@ -184,6 +185,66 @@ func (t *Topology) OnlyShard(database string) string {
 	return t.fallback.Group.Shards[0]
 }
 
+// Places gives the tables that are listed, in the order of their names, then what stands for those that are not.
+func (t *Topology) Places(yield func(*Table) bool) {
+	for _, table := range t.Tables {
+		if !yield(table) {
+			return
+		}
+	}
+	for _, place := range t.fallbacks() {
+		if !yield(place) {
+			return
+		}
+	}
+}
+
+// fallbacks gives the defaults in the order of their names, that of the document first.
+func (t *Topology) fallbacks() []*Table {
+	var all []*Table
+	add := func(place *Table) {
+		if place != nil && place.Group != nil {
+			all = append(all, place)
+		}
+	}
+	add(t.fallback)
+	for _, database := range slices.Sorted(maps.Keys(t.databases)) {
+		d := t.databases[database]
+		add(d.fallback)
+		for _, schema := range slices.Sorted(maps.Keys(d.schemas)) {
+			add(d.schemas[schema].fallback)
+		}
+	}
+	return all
+}
+
+// CheckShards tells what stands against a topology in the cluster as it is: shards that are not there, and an authoritative
+// group on another shard than the authoritative one, which has schema and types and can't be changed.
+func (t *Topology) CheckShards(s *Snapshot) []Problem {
+	var problems []Problem
+	names := make([]string, len(s.Shards))
+	for i := range s.Shards {
+		names[i] = s.Shards[i].UID
+	}
+	for _, g := range t.Groups {
+		for _, shard := range g.Shards {
+			if s.Shard(shard) == nil {
+				text := "there is no shard \"" + shard + "\""
+				if near := pgerr.Nearest(shard, names); near != "" {
+					text += ": perhaps \"" + near + "\" is meant"
+				}
+				problems = append(problems, Problem{"$.shard_groups." + g.UID, text})
+			}
+		}
+	}
+	if home := s.Authoritative(); home != nil && t.Authoritative.Shards[0] != home.UID {
+		problems = append(problems, Problem{
+			"$.authoritative_shard_group", "must be on shard \"" + home.UID + "\": the authoritative shard can't be changed",
+		})
+	}
+	return problems
+}
+
 // Index gives the index of that name, nil when there is none.
 func (t *Topology) Index(name string) *Index {
 	for _, ix := range t.Indexes {
@@ -226,6 +287,27 @@ func Colocated(a, b *Table) bool {
 		return true
 	}
 	return a.Index != nil && b.Index != nil && a.Index.sameFunction(b.Index)
+}
+
+// SamePlace reports whether rows that are where a says are where b says.
+func SamePlace(a, b *Table) bool {
+	if a.Reference || b.Reference {
+		return a.Reference == b.Reference && slices.Equal(a.Copies, b.Copies)
+	}
+	if len(a.Group.Shards) == 1 && len(b.Group.Shards) == 1 {
+		return a.Group.Shards[0] == b.Group.Shards[0]
+	}
+	return slices.Equal(a.Group.Ranges, b.Group.Ranges) && a.Index != nil && b.Index != nil &&
+		a.Index.Column == b.Index.Column && a.Index.sameFunction(b.Index)
+}
+
+// PathOf gives where a topology document speaks of a table, or of a database.
+func PathOf(database, schema, table string) string {
+	path := "$.databases" + pathStep(database)
+	if table != "" {
+		path += ".schemas" + pathStep(schema) + ".tables" + pathStep(table)
+	}
+	return path
 }
 
 // implicitTopology is that of a cluster which was never given a document: everything is on the authoritative shard.

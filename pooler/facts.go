@@ -24,6 +24,7 @@ func (s *Server) Facts() interface {
 	admin.ReplicaChoice
 	admin.Gateways
 	admin.Controls
+	TopologyChecks
 } {
 	return facts{s}
 }

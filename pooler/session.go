@@ -78,13 +78,15 @@ type Session struct {
 	ticket *backend.Ticket // for waiting in its queue; nil until it did
 	avoid  string          // the replica that has just failed the present statement
 
-	watch   *watch // of home, while the session listens and waits for its client
-	work    *work
-	copied  int // bytes of a large CopyData still to come
-	failed  bool
-	begun   time.Time // of the running statement
-	now     time.Time // about now: taken when a statement begins and ends
-	current *plan.Plan
+	watch  *watch // of home, while the session listens and waits for its client
+	work   *work
+	copied int // bytes of a large CopyData still to come
+	failed bool
+	// newSchema: relations may have changed in this transaction.
+	newSchema bool
+	begun     time.Time // of the running statement
+	now       time.Time // about now: taken when a statement begins and ends
+	current   *plan.Plan
 
 	pid        uint32
 	slot       uint32

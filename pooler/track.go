@@ -65,6 +65,10 @@ func (c *Session) Ready(_ int, _ byte) {
 func (c *Session) afterReady() {
 	status := c.work.relay.Status
 	if status == 'I' {
+		if c.newSchema { // whether it was committed or not
+			c.newSchema = false
+			c.db.relations.Invalidate()
+		}
 		if c.failed {
 			c.tx.rolledBack(c)
 		} else {
@@ -233,6 +237,7 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 	if p.ChangesFunctions {
 		c.db.functions.Invalidate()
 	}
+	c.newSchema = c.newSchema || p.ChangesFunctions || p.Kind == sqlparse.KindDDL || p.Tag == "SELECT INTO" || p.Effects.Any(sqlparse.EffectTempObject)
 }
 
 // pin keeps the connection in use for this client. When another one is kept already, this one is closed after use: what

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -144,6 +145,7 @@ func (g *gateway) register(ctx, background context.Context, around *sync.WaitGro
 	}
 	first := make(chan int, 1)
 	index := 0
+	var registered atomic.Pointer[registration]
 	around.Go(func() {
 		_ = catalog.KeepRegistered(background, g.cfg.Store, gatewayLease, g.log, // its error is that of the context
 			func(ctx context.Context, lease catalog.Lease) error {
@@ -151,6 +153,7 @@ func (g *gateway) register(ctx, background context.Context, around *sync.WaitGro
 				if err != nil {
 					return err
 				}
+				registered.Store(&registration{lease, r})
 				switch given := r.Index + 1; index {
 				case 0:
 					index = given
@@ -163,6 +166,7 @@ func (g *gateway) register(ctx, background context.Context, around *sync.WaitGro
 				return nil
 			})
 	})
+	around.Go(func() { g.announceTopology(background, &registered) })
 	select {
 	case i := <-first:
 		return i, nil
@@ -184,6 +188,7 @@ type source interface {
 	adminsql.ReplicaChoice
 	adminsql.Gateways
 	adminsql.Controls
+	pooler.TopologyChecks
 }
 
 // build makes the schema and the server.
@@ -192,7 +197,7 @@ func (g *gateway) build(ctx context.Context, index int, login pooler.SystemLogin
 	schema := adminsql.New(adminsql.Inputs{
 		Catalog: g.cfg.Live, Sessions: late, Pools: late, Plans: late, Statements: late, Metrics: registry,
 		Parameters: g.params, Events: events{store: g.cfg.Store, cluster: g.cfg.Cluster}, Choice: late, Gateways: late,
-		Controls: late,
+		Controls: late, Topologies: topologies{g.cfg.Store, g.cfg.Cluster, late},
 	})
 	var err error
 	g.server, err = pooler.New(pooler.Config{

@@ -111,7 +111,10 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Name: "neki", Usage: "sharded PostgreSQL that looks like one PostgreSQL", Description: description,
 		Writer: stdout, ErrWriter: stderr, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
 		ExitErrHandler: func(*cli.Context, error) {},
-		Commands:       []*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), versionCommand(), helpCommand()},
+		Commands: []*cli.Command{
+			devCommand(), gatewayCommand(), agentCommand(), adminCommand(), topologyCommand(), versionCommand(),
+			helpCommand(),
+		},
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the version", DisableDefaultText: true},
 			cli.HelpFlag, // the library leaves it out where there is a command of that name

@@ -1,0 +1,153 @@
+package pooler
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/plan"
+)
+
+// What the databases say to a data topology that is to be set.
+
+// TopologyChecks are what the databases say.
+type TopologyChecks interface {
+	CheckTopology(ctx context.Context, t *catalog.Topology) []catalog.Problem
+	KeyType(ctx context.Context, t *catalog.Topology, ix *catalog.Index) (oid uint32, ok bool)
+}
+
+// CheckTopology tells what stands against a topology in the databases as they are: key columns that are missing or can't be
+// keys, and tables whose rows would be on the wrong shards.
+func (f facts) CheckTopology(ctx context.Context, next *catalog.Topology) []catalog.Problem {
+	check := topologyCheck{ctx: ctx, srv: f.Server, snap: f.cfg.Cluster.Snapshot(), next: next}
+	names, err := f.dbs.names(ctx)
+	if err != nil {
+		check.report("$.databases", "the databases can't be read, so key columns and rows are not checked: %s", pgerr.From(err).Message)
+	}
+	for _, name := range names {
+		check.database(name)
+	}
+	return check.problems
+}
+
+// KeyType gives the type of an index's key column, as the first table tells that has one.
+func (f facts) KeyType(_ context.Context, t *catalog.Topology, ix *catalog.Index) (uint32, bool) {
+	for _, place := range t.Tables {
+		if place.Index != ix {
+			continue
+		}
+		table, err := f.dbs.relations(place.Database).Table()
+		if err != nil {
+			continue
+		}
+		if r := table.Rel(place.Schema, place.Name, nil); r != nil && r.Column(ix.Column) != nil {
+			return table.KeyOID(r.Column(ix.Column).Type.OID), true
+		}
+	}
+	return 0, false
+}
+
+// relations gives what knows the relations of a database: that of its sessions, or one for this time, for a database of
+// the name need not exist.
+func (d *databases) relations(name string) *plan.RelCatalog {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if db := d.known[name]; db != nil {
+		return db.relations
+	}
+	return plan.NewRelCatalog(func(scan func([]byte) error) error { return d.loadRelations(name, scan) }, nil)
+}
+
+// names lists the databases that clients can use.
+func (d *databases) names(ctx context.Context) (names []string, err error) {
+	const query = `SELECT datname::pg_catalog.text FROM pg_catalog.pg_database WHERE datallowconn AND NOT datistemplate`
+	err = d.srv.control.query(ctx, "", query, nil, func(rows pgx.Rows) error {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return err
+		}
+		names = append(names, name)
+		return nil
+	})
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// topologyCheck collects problems.
+type topologyCheck struct {
+	ctx      context.Context
+	srv      *Server
+	snap     *catalog.Snapshot
+	next     *catalog.Topology
+	problems []catalog.Problem
+}
+
+func (k *topologyCheck) report(path, format string, args ...any) {
+	k.problems = append(k.problems, catalog.Problem{Path: path, Text: pgerr.New("", format, args...).Message})
+}
+
+func (k *topologyCheck) database(name string) {
+	now := k.snap.Topology()
+	if only := k.next.OnlyShard(name); only != "" && only == now.OnlyShard(name) {
+		return // nothing is anywhere else, and nothing was
+	}
+	rels := plan.NewRelCatalog(func(scan func([]byte) error) error { return k.srv.dbs.loadRelations(name, scan) }, nil)
+	table, err := rels.Table()
+	if err != nil {
+		k.report(catalog.PathOf(name, "", ""), "its tables can't be read, so key columns and rows are not checked: %s", pgerr.From(err).Message)
+		return
+	}
+	all := slices.SortedFunc(table.Rels, func(a, b *plan.Rel) int {
+		return strings.Compare(a.Schema+"\x00"+a.Name, b.Schema+"\x00"+b.Name)
+	})
+	for _, r := range all {
+		if r.Kind != plan.RelOrdinary && r.Kind != plan.RelPartitioned {
+			continue
+		}
+		place, err := k.next.Place(name, r.Schema, r.Name)
+		if err != nil {
+			place = nil
+		}
+		if place != nil && place.Index != nil {
+			if err := table.CheckKey(r, place.Index); err != nil {
+				e := pgerr.From(err)
+				k.report(catalog.PathOf(name, r.Schema, r.Name), "%s", strings.TrimSpace(e.Message+" "+e.Detail))
+				continue
+			}
+		}
+		k.rows(name, r, place)
+	}
+}
+
+// rows reports a table that has rows and would get another place: rows don't move with it.
+func (k *topologyCheck) rows(database string, r *plan.Rel, place *catalog.Table) {
+	before, err := k.snap.Topology().Place(database, r.Schema, r.Name)
+	if err != nil || place != nil && catalog.SamePlace(before, place) || r.Kind != plan.RelOrdinary {
+		return
+	}
+	for _, shard := range before.Shards() {
+		some, err := k.someRows(shard, database, r)
+		switch {
+		case err != nil && pgerr.Code(err) == pgerr.UndefinedTable:
+		case err != nil:
+			k.report(catalog.PathOf(database, r.Schema, r.Name), "whether it has rows on shard \"%s\", which don't move to its new place, can't be seen: %s",
+				shard, pgerr.From(err).Message)
+			return
+		case some:
+			k.report(catalog.PathOf(database, r.Schema, r.Name), "it has rows on shard \"%s\" (or had, until VACUUM), which don't move to its new place", shard)
+			return
+		}
+	}
+}
+
+// someRows tells by its size, since the gateway's role may not read it: one whose rows were deleted counts until VACUUM.
+func (k *topologyCheck) someRows(shard, database string, r *plan.Rel) (some bool, err error) {
+	const query = "SELECT pg_catalog.pg_relation_size($1::pg_catalog.text::pg_catalog.regclass) > 0"
+	err = k.srv.control.queryNode(k.ctx, k.snap.PrimaryOf(shard), database, query, []any{pgx.Identifier{r.Schema, r.Name}.Sanitize()},
+		func(rows pgx.Rows) error { return rows.Scan(&some) })
+	return some, err
+}
