@@ -335,7 +335,7 @@ func TestProxiedClients(t *testing.T) {
 	}
 	conn := g.connectAs(dial("127.0.0.2", header(7)))
 	rows, err := g.server.Facts().Sessions(t.Context())
-	if err != nil || len(rows) != 1 || rows[0].ClientAddr != "203.0.113.7" || uint32(rows[0].PID) != conn.PgConn().PID() {
+	if err != nil || len(rows) != 1 || rows[0].ClientAddr != "203.0.113.7:12345" || uint32(rows[0].PID) != conn.PgConn().PID() {
 		t.Errorf("%+v, %v", rows, err)
 	}
 	if got := answerOf(t, dial("127.0.0.1", "")); got != "in as "+testpg.Superuser {
