@@ -194,7 +194,7 @@ func (s *Schema) events() *Relation {
 			{"at", timestamptz, "when"},
 			{"shard", text, "shard concerned"},
 			{"node", text, "instance concerned"},
-			{"kind", text, "failover, switchover, fenced, restored, promoted, or the procedure's name"},
+			{"kind", text, "what happened: leader, initialised, provisioned, follows, applied, replication, cohort, ready, up, down; or the procedure that was called"},
 			{"detail", text, "what was done or asked for"},
 			{"by", text, "admin, or role that called the procedure"},
 			{"duration", interval, "how long it took"},

@@ -12,18 +12,20 @@ func KeepRegistered(
 	ctx context.Context, store Store, ttl time.Duration, log *slog.Logger, register func(context.Context, Lease) error,
 ) error {
 	backoff := backoffFirst
+	outage := Outage{Log: log, What: "registration in the catalog"}
 	for ctx.Err() == nil {
 		err := registerOnce(ctx, store, ttl, func(ctx context.Context, lease Lease) error {
 			if err := register(ctx, lease); err != nil {
 				return err
 			}
 			backoff = backoffFirst
+			outage.Worked()
 			return nil
 		})
 		if ctx.Err() != nil {
 			break
 		}
-		log.Warn("registration in the catalog is lost, trying again", "error", err)
+		outage.Failed(err)
 		pause(ctx, backoff)
 		backoff = min(2*backoff, backoffMost)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"neki/catalog"
@@ -106,7 +107,7 @@ func (s *shardLoop) apply(ctx context.Context, v *view, action decide.Action) er
 	s.appliedAt, s.appliedTo = time.Now(), action.Node
 	if len(r.Done) > 0 {
 		s.l.a.record(ctx, catalog.Event{
-			Kind: "applied", Shard: s.uid, Node: action.Node, Detail: fmt.Sprint(r.Done), Duration: r.Duration,
+			Kind: "applied", Shard: s.uid, Node: action.Node, Detail: strings.Join(r.Done, ", "), Duration: r.Duration,
 		})
 	}
 	return nil
@@ -117,7 +118,7 @@ func (s *shardLoop) leadOrder(ctx context.Context, v *view, action decide.Action
 		Order: s.orderOf(v, "lead"), Peers: action.Peers, Standbys: action.Standbys, Acks: action.Acks,
 	})
 	if err == nil && len(r.Done) > 0 {
-		s.l.a.record(ctx, catalog.Event{Kind: "replication", Shard: s.uid, Node: action.Node, Detail: fmt.Sprint(r.Done)})
+		s.l.a.record(ctx, catalog.Event{Kind: "replication", Shard: s.uid, Node: action.Node, Detail: strings.Join(r.Done, ", ")})
 	}
 	return err
 }
@@ -187,7 +188,7 @@ func (s *shardLoop) grow(ctx context.Context, v *view, action decide.Action) err
 		return err
 	}
 	*v = *fresh
-	s.l.a.record(ctx, catalog.Event{Kind: "cohort", Shard: s.uid, Detail: fmt.Sprintf("acknowledged by %v", action.Standbys)})
+	s.l.a.record(ctx, catalog.Event{Kind: "cohort", Shard: s.uid, Detail: "commits are acknowledged by " + strings.Join(action.Standbys, ", ")})
 	return nil
 }
 

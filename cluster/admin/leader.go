@@ -22,17 +22,18 @@ const (
 
 // campaign keeps the admin registered, and leads whenever nobody else does.
 func (a *Admin) campaign(ctx context.Context) error {
+	outage := catalog.Outage{Log: a.log, What: "registration in the catalog"}
 	for ctx.Err() == nil {
-		if err := a.term(ctx); err != nil && ctx.Err() == nil {
-			a.log.Warn("not registered in the catalog", "error", err)
+		if err := a.term(ctx, outage.Worked); err != nil && ctx.Err() == nil {
+			outage.Failed(err)
 		}
 		sleep(ctx, retryLead)
 	}
 	return nil
 }
 
-// term holds one lease: it registers, tries to lead until it does, and leads until the lease is lost or ctx ends.
-func (a *Admin) term(ctx context.Context) error {
+// term holds one lease: it registers, calls registered, tries to lead until it does, and leads until the lease is lost or ctx ends.
+func (a *Admin) term(ctx context.Context, registered func()) error {
 	lease, err := a.cfg.Store.Lease(ctx, leaseTTL)
 	if err != nil {
 		return err
@@ -42,6 +43,7 @@ func (a *Admin) term(ctx context.Context) error {
 	if err := catalog.PutAdmin(ctx, lease, a.cfg.Cluster, self); err != nil {
 		return err
 	}
+	registered()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)

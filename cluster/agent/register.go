@@ -15,16 +15,17 @@ const leaseTTL = 5 * time.Second
 // register keeps the node's document and its leased sign of life in the catalog, for as long as ctx lasts. The catalog
 // may come and go meanwhile: the instance serves on.
 func (a *Agent) register(ctx context.Context) error {
+	outage := catalog.Outage{Log: a.log, What: "registration in the catalog"}
 	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
 		began := time.Now()
-		err := a.registered(ctx)
+		err := a.registered(ctx, outage.Worked)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if time.Since(began) > leaseTTL {
 			wait = 100 * time.Millisecond
 		}
-		a.log.Warn("not registered in the catalog", "error", err)
+		outage.Failed(err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -33,8 +34,8 @@ func (a *Agent) register(ctx context.Context) error {
 	return nil
 }
 
-// registered registers and returns when the lease is lost or ctx ends.
-func (a *Agent) registered(ctx context.Context) error {
+// registered registers, calls done, and returns when the lease is lost or ctx ends.
+func (a *Agent) registered(ctx context.Context, done func()) error {
 	if err := a.putNode(ctx); err != nil {
 		return err
 	}
@@ -50,6 +51,7 @@ func (a *Agent) registered(ctx context.Context) error {
 		return err
 	}
 	a.log.Debug("registered", "url", *a.url.Load())
+	done()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -359,15 +359,7 @@ func (d *dev) startGateway(ctx context.Context) error {
 	return nil
 }
 
-func (d *dev) gatewayCell() string {
-	if len(d.o.cells) > 0 {
-		return d.o.cells[0]
-	}
-	if len(d.state.Nodes) > 0 {
-		return d.state.Nodes[0].Cell
-	}
-	return ""
-}
+func (d *dev) gatewayCell() string { return d.state.Cell }
 
 // progress prints a line for each step, with the time since the start.
 type progress struct {

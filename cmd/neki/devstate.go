@@ -20,8 +20,9 @@ import (
 
 // devState is what `neki dev` remembers between starts, in <data>/dev.json. All else is in etcd and beside each Postgres.
 type devState struct {
-	Password string    `json:"password"` // of devSuperuser
-	Gateway  int       `json:"gateway"`  // port for a second gateway, see gateway.yaml
+	Password string    `json:"password"`       // of devSuperuser
+	Gateway  int       `json:"gateway"`        // port for a second gateway, see gateway.yaml
+	Cell     string    `json:"cell,omitempty"` // of the gateway
 	Nodes    []devNode `json:"nodes"`
 }
 
@@ -129,9 +130,13 @@ func (s *devState) fit(o *devOptions) error {
 		nodes = append(nodes, s.fitShard(shardName(i), o)...)
 	}
 	s.Nodes = nodes
+	if len(o.cells) > 0 {
+		s.Cell = o.cells[0]
+	}
 	for i := range s.Nodes {
 		if len(o.cells) > 0 {
-			s.Nodes[i].Cell = o.cells[s.place(i)%len(o.cells)]
+			// The gateway is in the first cell, with a replica of each shard rather than the first instance, its primary.
+			s.Nodes[i].Cell = o.cells[(s.place(i)+len(o.cells)-1)%len(o.cells)]
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func TestStateFitsFlags(t *testing.T) {
 		},
 		{
 			name: "cells", first: devOptions{shards: 2, replicas: 2, cells: []string{"x", "y"}}, then: devOptions{},
-			want: "sh1-a:replica:x sh1-b:replica:y sh1-c:replica:x sh2-a:replica:x sh2-b:replica:y sh2-c:replica:x",
+			want: "sh1-a:replica:y sh1-b:replica:x sh1-c:replica:y sh2-a:replica:y sh2-b:replica:x sh2-c:replica:y",
 		},
 		{name: "fewer shards", first: devOptions{shards: 2}, then: devOptions{shards: 1, given: all}, fails: "--shards 1"},
 		{
