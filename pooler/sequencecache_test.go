@@ -1,0 +1,200 @@
+package pooler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/jackc/pgx/v5"
+
+	"neki/internal/pgerr"
+	"neki/internal/testpg"
+)
+
+// TestSequenceQuery reserves from a server: what is left is given out to the last value, whichever way it counts.
+func TestSequenceQuery(t *testing.T) {
+	server := testpg.Start(t)
+	conn := server.Conn(t.Context())
+	fetch := func(ctx context.Context, name SequenceName, n int) ([]int64, error) {
+		rows, err := conn.Query(ctx, SequenceQuery, pgx.Identifier{name.Schema, name.Name}.Sanitize(), n)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowTo[int64])
+	}
+	for _, tc := range []struct {
+		options string
+		before  int // values taken past the gateway
+		want    []int64
+		code    string // after them
+	}{
+		{"MAXVALUE 12", 0, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, "2200H"},
+		{"MAXVALUE 12", 10, []int64{11, 12}, "2200H"},
+		{"MAXVALUE 12", 12, nil, "2200H"},
+		{"START 5 INCREMENT 3 MAXVALUE 13", 0, []int64{5, 8, 11}, "2200H"},
+		{"INCREMENT -4 MINVALUE -10 MAXVALUE 3", 0, []int64{3, -1, -5, -9}, "2200H"},
+		{"MAXVALUE 3 CYCLE", 0, []int64{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2}, ""},
+		{"START 9223372036854775805", 0, []int64{9223372036854775805, 9223372036854775806, 9223372036854775807}, "2200H"},
+		{"INCREMENT -1 MINVALUE -9223372036854775808 START -9223372036854775807", 0, []int64{-9223372036854775807, -9223372036854775808}, "2200H"},
+	} {
+		server.Exec(`DROP SEQUENCE IF EXISTS "Se q"`)
+		server.Exec(`CREATE SEQUENCE "Se q" ` + tc.options)
+		for range tc.before {
+			server.Exec(`SELECT nextval('"Se q"')`)
+		}
+		cache, name := NewSequenceCache(fetch), SequenceName{"postgres", "public", "Se q"}
+		for i, want := range tc.want {
+			if got, err := cache.Next(t.Context(), name); err != nil || got != want {
+				t.Fatalf("%s, value %d: %d, %v, want %d", tc.options, i, got, err, want)
+			}
+		}
+		if _, err := cache.Next(t.Context(), name); pgerr.Code(err) != tc.code {
+			t.Errorf("%s: %v at the end", tc.options, err)
+		}
+	}
+	if _, err := NewSequenceCache(fetch).Next(t.Context(), SequenceName{"postgres", "public", "none"}); pgerr.Code(err) != pgerr.UndefinedTable {
+		t.Error(err)
+	}
+}
+
+// counter is a sequence in memory.
+type counter struct {
+	mu     sync.Mutex
+	last   int64
+	sizes  []int
+	failed error
+}
+
+func (c *counter) fetch(_ context.Context, _ SequenceName, n int) ([]int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed != nil {
+		return nil, c.failed
+	}
+	c.sizes = append(c.sizes, n)
+	values := make([]int64, n)
+	for i := range values {
+		c.last++
+		values[i] = c.last
+	}
+	return values, nil
+}
+
+func TestSequenceCacheGivesEachValueOnce(t *testing.T) {
+	c := &counter{}
+	cache := NewSequenceCache(c.fetch)
+	const takers, each = 8, 500
+	results := make([][]int64, takers)
+	var joined sync.WaitGroup
+	for i := range takers {
+		joined.Go(func() {
+			for len(results[i]) < each {
+				var err error
+				if results[i], err = cache.Append(t.Context(), results[i], SequenceName{Name: "q"}, 1+i%3); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	joined.Wait()
+	var all []int64
+	for _, r := range results {
+		if !slices.IsSorted(r) {
+			t.Error("one session's values are not in order")
+		}
+		all = append(all, r...)
+	}
+	slices.Sort(all)
+	if len(slices.Compact(all)) < takers*each {
+		t.Error("a value was given twice")
+	}
+	if len(c.sizes) > 12 || c.sizes[0] != firstBatch || c.sizes[len(c.sizes)-1] != largestBatch {
+		t.Errorf("batches: %v", c.sizes)
+	}
+}
+
+func TestSequenceCacheForgets(t *testing.T) {
+	c := &counter{}
+	cache, name := NewSequenceCache(c.fetch), SequenceName{"db", "s", "q"}
+	next := func(want int64) {
+		t.Helper()
+		if got, err := cache.Next(t.Context(), name); err != nil || got != want {
+			t.Errorf("%d, %v, want %d", got, err, want)
+		}
+	}
+	next(1)
+	cache.Forget(name)
+	next(firstBatch + 1)
+	cache.ForgetAll("other")
+	next(firstBatch + 2)
+	cache.ForgetAll("db")
+	next(2*firstBatch + 1)
+	many, err := cache.Append(t.Context(), nil, name, 3*largestBatch)
+	if err != nil || len(many) != 3*largestBatch || many[0] != 2*firstBatch+2 {
+		t.Errorf("%d values, %v", len(many), err)
+	}
+	c.failed = errors.New("away")
+	cache.Forget(name)
+	if _, err := cache.Next(t.Context(), name); err == nil || !strings.Contains(err.Error(), "away") {
+		t.Error(err)
+	}
+}
+
+// TestSequenceCacheWaitsInTurn: one fetch at a time, and who waits may give up.
+func TestSequenceCacheWaitsInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		fetches := 0
+		cache := NewSequenceCache(func(context.Context, SequenceName, int) ([]int64, error) {
+			fetches++
+			<-answer
+			return []int64{1, 2, 3}, nil
+		})
+		var joined sync.WaitGroup
+		values := make([]int64, 2)
+		for i := range values {
+			joined.Go(func() { values[i], _ = cache.Next(t.Context(), SequenceName{Name: "q"}) })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := cache.Next(ctx, SequenceName{Name: "q"}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		close(answer)
+		joined.Wait()
+		slices.Sort(values)
+		if fetches != 1 || !slices.Equal(values, []int64{1, 2}) {
+			t.Errorf("%d fetches, %v", fetches, values)
+		}
+	})
+}
+
+func TestSequenceValuesOfASession(t *testing.T) {
+	var s sequenceValues
+	a, b := SequenceName{"d", "s", "a"}, SequenceName{"d", "s", "b"}
+	undefined := func(_ int64, err error) {
+		t.Helper()
+		if pgerr.Code(err) != pgerr.ObjectNotInPrerequisiteState {
+			t.Error(err)
+		}
+	}
+	undefined(s.lastval())
+	s.gave(a, 7)
+	s.gave(b, 9)
+	undefined(s.currval(SequenceName{"d", "t", "a"}))
+	if v, err := s.currval(a); v != 7 || err != nil {
+		t.Error(v, err)
+	}
+	if v, err := s.lastval(); v != 9 || err != nil {
+		t.Error(v, err)
+	}
+	s.discard()
+	undefined(s.currval(a))
+	undefined(s.lastval())
+}
