@@ -22,6 +22,9 @@ type op struct {
 	runs      *preparedStatement // its text is an EXECUTE of this; nil also when there is none of the name
 	plan      *plan.Plan         // of the statement it is about; nil when there is none
 	err       *pgerr.Error       // it fails, before any server is asked
+	to        string             // the shard, where there are several; "": wherever the session is
+	anywhere  bool               // any shard that has the relations will do
+	spread    bool               // it is about a portal over several shards
 }
 
 // unnamedStatement is a client's unnamed statement. Its Parse message is kept, because the next transaction may run on
@@ -261,9 +264,16 @@ func (c *Session) runSegment(end byte) error {
 	w := c.work
 	if len(w.ops) == 0 && end == 'S' && !c.open && !w.relay.Pending() {
 		w.relay.Begin()
-		return c.replyReady()
+		return c.endSkipping()
 	}
 	snap := c.srv.cfg.Cluster.Snapshot()
+	if len(snap.Shards) > 1 {
+		c.placeOps(w.ops, snap)
+		if c.several(w.ops) || c.stx != nil && c.stx.implicit {
+			c.joinSegment(w.ops, end)
+			return c.runMixed(end, snap)
+		}
+	}
 	if c.hasOwn(w.ops) {
 		return c.runMixed(end, snap)
 	}
@@ -341,8 +351,8 @@ func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role
 	for i := range ops {
 		o := &ops[i]
 		c.findRun(o)
-		if o.err == nil && o.plan != nil && o.plan != placed && o.plan.Route.Kind != plan.RouteControl {
-			to, err := plan.Destination(o.plan, neki, snap)
+		if o.err == nil && o.plan != nil && (o.plan != placed || len(snap.Shards) > 1) {
+			to, err := c.opShard(o, snap)
 			switch {
 			case err != nil:
 				o.err = err
@@ -370,6 +380,9 @@ func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role
 		placed = o.plan
 	}
 	c.stayHome(w.parts)
+	if shard == "" && len(snap.Shards) > 1 {
+		shard = c.anywhereOf(ops)
+	}
 	return c.segmentRole(w.parts, end), shard, failAt
 }
 
@@ -415,6 +428,9 @@ func (c *Session) forget(s *preparedStatement) {
 func (c *Session) endSkipping() error {
 	c.phase = phaseReady
 	w := c.work
+	if c.stx != nil && c.stx.implicit {
+		return c.endImplicitSegment()
+	}
 	if !c.open || c.lease == nil {
 		c.open = false
 		return c.replyReady()

@@ -77,6 +77,8 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 	case p.Kind == sqlparse.KindShow:
 		value, err := c.vars.Neki().Get(p.Show)
 		return answer{columns: localColumns(p), rows: [][]string{{value}}, tag: "SHOW"}, err
+	case c.controlsOwn(p):
+		return c.control(p)
 	case p.Set != nil:
 		return c.setOwn(p.Set)
 	case p.Kind == sqlparse.KindDeallocate:

@@ -25,16 +25,28 @@ type ownPortal struct {
 	rows     [][]byte
 	given    int
 	tag      string
+
+	// Over several shards.
+	values *plan.Values
+	spread *spread // once it runs
+	asked  bool    // its columns are to be described with its rows
+	rest   []byte  // rows not yet given
 }
 
 // isOwn reports whether the gateway itself answers the message, given its statement.
 func (c *Session) isOwn(o *op) bool {
-	return o.typ == 'C' && o.statement || o.plan != nil && (o.plan.Kind == sqlparse.KindPrepare || !c.isServers(o.plan))
+	switch {
+	case o.typ == 'C' && o.statement, o.spread:
+		return true
+	case o.plan != nil && c.spreads(o.plan): // but with these values
+		return o.typ == 'P' && o.plan.Spread != nil
+	}
+	return o.plan != nil && (o.plan.Kind == sqlparse.KindPrepare || !c.isServers(o.plan))
 }
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
 func (c *Session) isServers(p *plan.Plan) bool {
-	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p)
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p)
 }
 
 // deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,
@@ -73,8 +85,14 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 	for i := 0; i < len(ops); {
 		stop := i + 1
 		var err error
+		if err := c.answerDescribe(&ops[i], snap); err != nil {
+			return err
+		}
+		if c.failed {
+			break
+		}
 		if ops[i].err == nil && !c.isOwn(&ops[i]) {
-			for stop < len(ops) && ops[stop].err == nil && !c.isOwn(&ops[stop]) {
+			for stop < len(ops) && ops[stop].err == nil && !c.isOwn(&ops[stop]) && c.joinsOps(ops[i:stop], &ops[stop]) {
 				stop++
 			}
 			err = c.runOps(ops[i:stop], snap)
@@ -90,6 +108,9 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 		i = stop
 	}
 	w.ops = w.ops[:0]
+	if err := c.answerDescribe(nil, snap); err != nil {
+		return err
+	}
 	if err := c.sendReply(); err != nil {
 		return err
 	}
@@ -163,7 +184,7 @@ func (c *Session) runOwnOp(o *op) error {
 	if o.err != nil {
 		return c.failOwn(o.err)
 	}
-	if c.status == 'E' && !setsOwn(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
+	if c.status == 'E' && !setsOwn(o.plan) && !c.endsFailed(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
 		return c.failOwn(errFailedTx)
 	}
 	body := w.in[o.at+5 : o.end]
@@ -274,7 +295,9 @@ func (c *Session) bindOwn(o *op, body []byte) error {
 	if b.bad || len(b.rest) > 0 {
 		return pgerr.New(pgerr.ProtocolViolation, "invalid message format")
 	}
-	if o.plan.Route.Kind == plan.RouteVirtual {
+	if o.spread {
+		p.values = &plan.Values{Text: p.text, Params: values, Formats: paramFormats, OIDs: c.paramTypes(o)}
+	} else if o.plan.Route.Kind == plan.RouteVirtual {
 		prepared, err := c.prepareVirtual(o.plan, c.paramTypes(o))
 		if err != nil {
 			return err
@@ -388,6 +411,10 @@ func (c *Session) describeOwnPortal(body []byte) error {
 	if err != nil {
 		return err
 	}
+	if p.values != nil {
+		p.asked, c.describing = true, p
+		return nil
+	}
 	var columns []column
 	if p.prepared != nil {
 		if p.prepared.Columns() != nil && p.plan.CopyOut == nil {
@@ -409,6 +436,9 @@ func (c *Session) executeOwn(body []byte) error {
 		return err
 	}
 	c.note(p.plan)
+	if p.values != nil {
+		return c.executeSpread(p, limit)
+	}
 	w := c.work
 	if p.plan.CopyOut != nil { // row limits are not for COPY
 		w.reply, err = c.copyVirtual(w.reply, p.prepared, p.params, p.plan.CopyOut)

@@ -375,7 +375,7 @@ func (c *Session) executePrepare(p *ownPortal) error {
 	w := c.work
 	parts := []plan.Part{{Plan: p.plan}}
 	snap := c.srv.cfg.Cluster.Snapshot()
-	shard, refused := c.destination(parts, snap)
+	shard, refused := c.destination(p.text, []plan.Part{{Plan: p.plan, End: len(p.text)}}, snap)
 	if refused != nil {
 		return refused
 	}

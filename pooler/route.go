@@ -67,7 +67,11 @@ func (c *Session) segmentRole(parts []plan.Part, end byte) catalog.Role {
 // connection gives the connection for a statement: the one that the transaction or a pin holds, or one leased for it.
 // Its settings are the session's when it returns.
 func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snapshot, attempt int) (*backend.ServerConn, error) {
-	if c.lease == nil {
+	if c.stx != nil {
+		if err := c.enter(role, shard, snap); err != nil {
+			return nil, err
+		}
+	} else if c.lease == nil {
 		if err := c.acquire(role, shard, snap, attempt); err != nil {
 			return nil, err
 		}
@@ -110,7 +114,7 @@ func (c *Session) acquire(role catalog.Role, shard string, snap *catalog.Snapsho
 // stayHome has statements about the state of the connection (FETCH, CLOSE, UNLISTEN, DISCARD) run on the one that the
 // session holds, whatever the target: the state is there.
 func (c *Session) stayHome(parts []plan.Part) {
-	if c.home == nil || c.lease != nil || len(parts) == 0 {
+	if c.home == nil || c.lease != nil || c.stx != nil || len(parts) == 0 {
 		return
 	}
 	for i := range parts {
@@ -321,6 +325,12 @@ func (c *Session) dropLease() {
 	c.endActive()
 	sc.Broken()
 	c.lease = nil
+	if c.stx != nil {
+		c.stx.forgetMember(sc)
+		if c.status == 'T' {
+			c.status = 'E'
+		}
+	}
 	if c.home == sc {
 		c.home, c.pins = nil, 0
 	}
@@ -406,6 +416,7 @@ func (c *Session) relayFailed(err error) error {
 		c.lease.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
 	}
 	c.dropLease()
+	c.leaveShards()
 	c.tx.lost(c)
 	c.status, c.open, c.phase = 'I', false, phaseReady
 	r.Begin()
@@ -450,7 +461,7 @@ func lostConnection(node string, cause error, mayHaveRun bool) *pgerr.Error {
 
 // giveBack leaves everything that the session holds as if it had never been there.
 func (c *Session) giveBack() {
-	if c.lease == nil && c.home == nil {
+	if c.lease == nil && c.home == nil && c.stx == nil {
 		return
 	}
 	w := c.lend()
@@ -463,11 +474,12 @@ func (c *Session) giveBack() {
 				sc.Broken()
 			}
 		}
-		if sc != c.home {
+		if sc != c.home && c.stx == nil {
 			c.clean(sc, false)
 		}
 		c.lease = nil
 	}
+	c.leaveShards()
 	if sc := c.home; sc != nil {
 		c.clean(sc, true)
 		c.home = nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"neki/catalog"
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/internal/pgwire"
 	"neki/pooler/backend"
@@ -55,8 +56,9 @@ type Session struct {
 	phase  phase
 	status byte // I, T or E, as the client was told
 	tx     transaction
-	open   bool // messages were sent since the last Sync
-	copyEx bool // the COPY was begun by the extended protocol
+	stx    *shardTx // the transaction's shards; nil: it is on the lease alone
+	open   bool     // messages were sent since the last Sync
+	copyEx bool     // the COPY was begun by the extended protocol
 
 	lease *backend.ServerConn // in use by the present statement, segment or transaction
 	home  *backend.ServerConn // pinned to this session; may be the lease too
@@ -69,6 +71,12 @@ type Session struct {
 	statements map[string]*preparedStatement
 	portals    map[string]*plan.Plan
 	portal     *plan.Plan // of the unnamed portal
+	portalAt   portalPlace
+	portalsAt  map[string]portalPlace
+	describing *ownPortal     // was asked for its columns, which come with its rows
+	reading    *datum.Session // how texts of values are read, made for readBy
+	readBy     *backend.ParamSet
+	suspended  *spread // has rows left that its portal may be asked for
 	unnamed    unnamedStatement
 	ownPortals map[string]*ownPortal
 	parsing    []parsing
@@ -83,10 +91,11 @@ type Session struct {
 	copied int // bytes of a large CopyData still to come
 	failed bool
 	// newSchema: relations may have changed in this transaction.
-	newSchema bool
-	begun     time.Time // of the running statement
-	now       time.Time // about now: taken when a statement begins and ends
-	current   *plan.Plan
+	newSchema  bool
+	begun      time.Time // of the running statement
+	now        time.Time // about now: taken when a statement begins and ends
+	current    *plan.Plan
+	shardCalls int64 // of the running statement, when there is more than one
 
 	pid        uint32
 	slot       uint32

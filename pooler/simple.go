@@ -19,6 +19,11 @@ func (c *Session) query(m message) error {
 			return err
 		}
 	}
+	if c.stx != nil && c.stx.implicit {
+		if err := c.endImplicit(); err != nil {
+			return c.refuseQuery(pgerr.From(err))
+		}
+	}
 	text, ok := cString(m.body())
 	if !ok {
 		return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format"))
@@ -37,7 +42,7 @@ func (c *Session) query(m message) error {
 			w.text = nil
 		}
 	}
-	if c.allServers(parts) {
+	if c.allServers(parts) && (len(parts) == 1 || len(snap.Shards) == 1 || !c.severalParts(text, parts, snap)) {
 		return c.forwardQuery(text, m.raw, parts, snap)
 	}
 	return c.runParts(text, parts, snap)
@@ -106,7 +111,7 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 	if refused != nil {
 		return c.refuseQuery(refused)
 	}
-	shard, refused := c.destination(parts, snap)
+	shard, refused := c.destination(text, parts, snap)
 	if refused != nil {
 		return c.refuseQuery(refused)
 	}
@@ -143,14 +148,11 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 }
 
 // destination gives the one shard that all parts go to.
-func (c *Session) destination(parts []plan.Part, snap *catalog.Snapshot) (string, *pgerr.Error) {
+func (c *Session) destination(text []byte, parts []plan.Part, snap *catalog.Snapshot) (string, *pgerr.Error) {
 	shard := ""
 	for i := range parts {
-		p := parts[i].Plan
-		if p.Route.Kind == plan.RouteControl {
-			continue
-		}
-		to, err := plan.Destination(p, c.vars.Neki(), snap)
+		c.work.values.Text = text[parts[i].Start:parts[i].End]
+		to, _, err := c.target(parts[i].Plan, &c.work.values, snap)
 		if err != nil {
 			return "", err
 		}
@@ -201,11 +203,14 @@ func (c *Session) replyReady() error {
 func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapshot) error {
 	own := append([]plan.Part(nil), parts...)
 	c.work.parts = c.work.parts[:0]
+	if len(parts) > 1 && len(snap.Shards) > 1 && c.status == 'I' && c.stx == nil && c.severalParts(text, parts, snap) {
+		c.beginImplicit()
+	}
 	for i := 0; i < len(own) && !c.failed; {
 		end := i + 1
 		var err error
 		if c.isServers(own[i].Plan) {
-			for end < len(own) && c.isServers(own[end].Plan) {
+			for end < len(own) && c.isServers(own[end].Plan) && c.joins(text, own[i:end], own[end], snap) {
 				end++
 			}
 			err = c.runGroup(text, own[i:end], snap)
@@ -216,6 +221,9 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 			return err
 		}
 		i = end
+	}
+	if err := c.endImplicit(); err != nil {
+		c.work.reply = encodeError(c.work.reply, pgerr.From(err))
 	}
 	return c.replyReady()
 }
@@ -228,7 +236,7 @@ func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapsho
 		role, refused = plan.AccessAll(parts, c.vars.Neki(), c.txState())
 	}
 	if refused == nil {
-		shard, refused = c.destination(parts, snap)
+		shard, refused = c.destination(text, parts, snap)
 	}
 	if refused != nil {
 		return c.failPart(refused)
@@ -293,8 +301,11 @@ func blanked(text []byte, start, end int) []byte {
 func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) error {
 	w := c.work
 	c.note(part.Plan)
-	if c.status == 'E' && !setsOwn(part.Plan) {
+	if c.status == 'E' && !setsOwn(part.Plan) && !c.endsFailed(part.Plan) {
 		return c.failPart(errFailedTx)
+	}
+	if c.spreads(part.Plan) {
+		return c.spreadSimple(text, part, snap)
 	}
 	var err error
 	if part.Plan.Route.Kind == plan.RouteVirtual {
@@ -337,6 +348,9 @@ func (c *Session) sendReply() error {
 // abortTransaction makes the server's open transaction fail, because a statement of the gateway's own in it has.
 func (c *Session) abortTransaction() error {
 	if c.status != 'T' || c.lease == nil {
+		if c.stx != nil && c.status == 'T' {
+			c.status = 'E'
+		}
 		return nil
 	}
 	_, err := c.lease.Exec("neki_abort", c.work.answers) // a syntax error

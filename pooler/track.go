@@ -74,6 +74,7 @@ func (c *Session) afterReady() {
 		} else {
 			c.tx.committed(c)
 		}
+		c.stx = nil // it was on one shard
 	}
 	c.status = status
 	if c.lease != nil {
@@ -100,6 +101,13 @@ func (c *Session) endStatement() {
 // endPortals forgets the portals: they end with their transaction.
 func (c *Session) endPortals() {
 	c.portal = nil
+	c.portalAt, c.describing = portalPlace{}, nil
+	if c.suspended != nil {
+		c.dropSuspended()
+	}
+	if len(c.portalsAt) > 0 {
+		clear(c.portalsAt)
+	}
 	if len(c.portals) > 0 {
 		clear(c.portals)
 	}
@@ -162,8 +170,9 @@ func (c *Session) record(now time.Time) {
 		o.Rows = int64(c.work.relay.Rows)
 	}
 	if p.Route.Backend() {
-		o.ShardCalls = 1
+		o.ShardCalls = max(c.shardCalls, 1)
 	}
+	c.shardCalls = 0
 	c.srv.planner.Statistics().Record(p, o)
 	c.srv.metrics.statements.Inc()
 }
@@ -204,6 +213,9 @@ func appendParameter(dst []byte, p pgwire.Pair) []byte {
 
 // follow remembers what a completed statement has changed in the session.
 func (c *Session) follow(p *plan.Plan, tag []byte) {
+	if c.stx != nil {
+		c.followShards(p)
+	}
 	if p.Kind.IsTransaction() {
 		c.tx.control(c, p, tag)
 		return

@@ -22,6 +22,9 @@ type work struct {
 	plans      []*plan.Plan // by expected answer of the relay
 	ops        []op
 	sql        sqlNames
+	values     plan.Values // of the statement whose shard is being found
+	shards     []string
+	oids       []uint32
 	relay      *backend.Relay
 }
 
@@ -85,6 +88,8 @@ func (p *workPool) put(w *work) {
 	clear(w.ops[:cap(w.ops)])
 	w.sql = sqlNames{}
 	w.text = nil
+	w.values = plan.Values{Params: w.values.Params[:0], Formats: w.values.Formats[:0]}
+	clear(w.values.Params[:cap(w.values.Params)])
 	w.start, w.end = 0, 0
 	w.out, w.reply, w.parts, w.plans, w.ops = w.out[:0], w.reply[:0], w.parts[:0], w.plans[:0], w.ops[:0]
 	w.relay.Begin()

@@ -173,6 +173,9 @@ func (p *Plan) Hits() int64 { return p.hits.Load() }
 // Bytes estimates the memory that the plan holds.
 func (p *Plan) Bytes() int64 { return p.bytes }
 
+// Text gives the statement's SQL, with its literals, of a plan that is not one of many texts: utility statements are such.
+func (p *Plan) Text() string { return p.key }
+
 // Proven reports whether the plan is a proven read. It takes a lesson into account: see Disprove.
 func (p *Plan) Proven() bool { return p.Verdict == Read && !p.disproved.Load() }
 

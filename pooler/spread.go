@@ -1,0 +1,408 @@
+package pooler
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"neki/catalog"
+	"neki/exec"
+	"neki/internal/datum"
+	"neki/internal/pgerr"
+	"neki/pooler/plan"
+	"neki/settings"
+)
+
+// spread is one execution of a statement on several shards.
+//
+// A shard's connection runs one leg at a time. When the engine turns to another leg, what is left of the one that runs
+// is read into memory, on the statement's budget.
+type spread struct {
+	c       *Session
+	plan    *plan.Plan
+	values  *plan.Values
+	types   []uint32 // of the parameters, as far as they are known
+	formats formats  // the client's, of the answer
+	role    catalog.Role
+	lanes   []*member // the connections, in the order of the shards' uids
+	own     bool      // the lanes were leased for this statement, outside of a transaction
+	budget  *exec.Budget
+	session *datum.Session
+	ctx     context.Context
+	cancel  context.CancelFunc
+	unwatch func()
+
+	legs    []*legNode
+	running *legNode
+	node    exec.Node // of Spec
+	columns []exec.Column
+	shown   []byte // the RowDescription message, once it is known
+	tags    []string
+	portal  *ownPortal // that has rows of it left to give
+	rows    int64
+	calls   int64
+}
+
+// spreadBudget bounds the memory of one statement over several shards.
+const spreadBudget = 256 << 20
+
+// errNotSpread is for statements whose shards turn out to be one.
+var errNotSpread = errors.New("one shard")
+
+// openSpread begins to run p on its shards. errNotSpread says that shard alone can run it.
+func (c *Session) openSpread(p *plan.Plan, v *plan.Values, f formats, snap *catalog.Snapshot) (s *spread, shard string, err error) {
+	shards, err := p.Shards(nil, v)
+	if err != nil {
+		return nil, "", err
+	}
+	if p.Spread == nil {
+		if len(shards) == 1 {
+			return nil, shards[0], errNotSpread
+		}
+		whole, err := c.srv.planner.Spread(p, v.Text, snap, c.planEnv())
+		if err != nil {
+			return nil, "", err
+		}
+		p = whole
+	}
+	if p.Pins != 0 {
+		return nil, "", pgerr.New(pgerr.NotImplemented, "not implemented: [117] a statement over several shards that leaves state in the connection").
+			WithDetail("It leaves: %s.", strings.Join(p.Pins.Reasons(), ", "))
+	}
+	s = &spread{c: c, plan: p, values: v, formats: f, budget: exec.NewBudget(spreadBudget)}
+	if s.role, err = c.spreadRole(p, shards); err != nil {
+		return nil, "", err
+	}
+	s.begin()
+	if err := s.prepare(snap); err != nil {
+		s.close()
+		return nil, "", err
+	}
+	return s, "", nil
+}
+
+// spreadRole says on which kind of instance p runs, or why it may not.
+func (c *Session) spreadRole(p *plan.Plan, shards []string) (catalog.Role, error) {
+	neki := c.vars.Neki()
+	if p.Route.Kind != plan.RouteReference && len(shards) > 1 {
+		if neki.Fanout == settings.FanoutSingle || neki.Fanout == settings.FanoutMulti && p.Route.Kind == plan.RouteScatter {
+			reach := "multi"
+			if p.Route.Kind == plan.RouteScatter {
+				reach = "scatter"
+			}
+			return 0, pgerr.New(pgerr.FanoutExceeded, "statement's fan-out (%s) exceeds __neki.fanout (%s)", reach, neki.Fanout)
+		}
+	}
+	role, refused := plan.Access(p, neki, c.txState())
+	if refused != nil {
+		return 0, refused
+	}
+	return role, nil
+}
+
+// begin makes the run's context, which a cancel request of the client ends.
+func (s *spread) begin() {
+	s.session = s.c.valueSession()
+	s.values.Session = s.session
+	s.ctx, s.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // ended by close
+	s.unwatch = s.c.cancelOnInterrupt(s.cancel)
+}
+
+// prepare leases the connections and opens the answer.
+func (s *spread) prepare(snap *catalog.Snapshot) error {
+	sp := s.plan.Spread
+	if err := s.enterTransaction(); err != nil {
+		return err
+	}
+	if sp.Eval != nil {
+		if err := s.evaluate(snap); err != nil {
+			return err
+		}
+	}
+	var all []string
+	for i := range sp.Legs {
+		shards, err := s.plan.LegShards(nil, &sp.Legs[i], s.values)
+		if err != nil {
+			return err
+		}
+		if sp.Legs[i].Route.Kind == plan.RouteReference && !sp.Copies {
+			shards = shards[:1]
+		}
+		slices.Sort(shards)
+		shards = slices.Compact(shards)
+		s.legs = append(s.legs, &legNode{spread: s, index: i, leg: &sp.Legs[i], shards: shards})
+		all = append(all, shards...)
+	}
+	slices.Sort(all)
+	if err := s.lease(slices.Compact(all), snap); err != nil {
+		return err
+	}
+	if err := s.learnTypes(); err != nil {
+		return err
+	}
+	if sp.Spec == nil {
+		return nil
+	}
+	s.columns = sp.Spec.Columns()
+	env := s.c.virtualEnv(nil)
+	env.Budget, env.Caller = s.budget, s
+	if err := s.bind(env); err != nil {
+		return err
+	}
+	node, err := sp.Spec.Open(s.ctx, env)
+	if err != nil {
+		return err
+	}
+	s.node = node
+	return nil
+}
+
+// bind gives the engine the values of the parameters.
+func (s *spread) bind(env *exec.Env) error {
+	for i, oid := range s.plan.Spread.Spec.ParamTypes() {
+		if i >= len(s.values.Params) || s.values.Params[i] == nil {
+			env.Params = append(env.Params, datum.Null)
+			continue
+		}
+		var d datum.Datum
+		var err error
+		if formatOf(s.values.Formats, i) == 1 {
+			d, err = datum.ParseBinary(oid, s.values.Params[i])
+		} else {
+			d, err = datum.ParseText(oid, string(s.values.Params[i]), s.session)
+		}
+		if err != nil {
+			return err
+		}
+		env.Params = append(env.Params, d)
+	}
+	return nil
+}
+
+// lease gets a connection to each shard: of the transaction, or for this statement. All sessions lease in the order of
+// the uids, so that statements can't wait for each other in a circle.
+func (s *spread) lease(shards []string, snap *catalog.Snapshot) error {
+	for _, shard := range shards {
+		if s.lane(shard) != nil {
+			continue
+		}
+		if err := s.leaseOne(shard, snap); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enterTransaction decides whether the statement runs in a transaction: in the client's, or, if it may write on several
+// shards, in one of its own.
+func (s *spread) enterTransaction() error {
+	c := s.c
+	s.own = c.stx == nil && c.lease == nil && !s.plan.Spread.Write
+	if c.stx != nil || s.own {
+		return nil
+	}
+	if c.lease != nil { // a transaction, or messages without a Sync, from before it could span shards
+		return errSecondShard(c.place.shard, "several shards")
+	}
+	c.beginImplicit()
+	return nil
+}
+
+func (s *spread) leaseOne(shard string, snap *catalog.Snapshot) error {
+	c := s.c
+	c.current = s.plan
+	if !s.own {
+		if err := c.enter(s.role, shard, snap); err != nil {
+			return err
+		}
+		m := c.currentMember()
+		if m.sc.Vars() != c.vars {
+			if err := m.sc.Apply(c.vars, c.work.answers); err != nil {
+				c.dropLease()
+				return err
+			}
+		}
+		s.lanes = append(s.lanes, m)
+		c.park()
+		return nil
+	}
+	if err := c.acquire(s.role, shard, snap, 0); err != nil {
+		return err
+	}
+	m := &member{sc: c.lease, place: c.place}
+	if m.place.role == catalog.RolePrimary {
+		c.shardState(shard).touched = true
+	}
+	s.lanes = append(s.lanes, m)
+	c.lease = nil
+	if m.sc.Vars() != c.vars {
+		if err := m.sc.Apply(c.vars, c.work.answers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *spread) lane(shard string) *member {
+	for _, m := range s.lanes {
+		if m.place.shard == shard {
+			return m
+		}
+	}
+	return nil
+}
+
+// OpenLeg implements plan.LegOpener.
+func (s *spread) OpenLeg(leg int, _ exec.Need) (exec.Node, error) { return s.legs[leg], nil }
+
+// close ends the run and gives its connections back.
+func (s *spread) close() {
+	c := s.c
+	if s.node != nil {
+		_ = s.node.Close()
+		s.node = nil
+	}
+	for _, l := range s.legs {
+		l.end()
+	}
+	s.unwatch()
+	s.cancel()
+	if s.own {
+		for _, m := range s.lanes {
+			if m.sc.Status() != 'I' && !m.sc.Unfit() {
+				_ = m.sc.Clean(false, c.srv.interner.Empty(), c.lend().answers) // marks it broken when it fails
+			}
+			c.lease, c.place = m.sc, m.place
+			c.release()
+		}
+		s.lanes = nil
+	}
+	c.shardCalls += s.calls
+}
+
+// failed settles the session after an error of the run: a shard's transaction that has failed is the session's.
+func (s *spread) failed(err error) error {
+	c := s.c
+	s.close()
+	if ctxErr := s.ctx.Err(); ctxErr != nil && pgerr.Code(err) != "" && c.canceledBy(err) {
+		err = errCanceled
+	}
+	if c.stx == nil || s.own {
+		return err
+	}
+	for _, m := range s.lanes {
+		if m.sc.Unfit() {
+			c.use(m)
+			c.dropLease()
+			continue
+		}
+		if m.sc.Status() == 'E' && c.status != 'E' {
+			c.use(m)
+			c.status = 'E'
+		}
+	}
+	return err
+}
+
+// canceledBy reports whether err is how the end of the run's context looks.
+func (c *Session) canceledBy(err error) bool {
+	return pgerr.Code(err) == pgerr.QueryCanceled
+}
+
+// description gives the answer's RowDescription message; nil when it has none. It is known once rows were asked for.
+func (s *spread) description() ([]byte, error) {
+	if sp := s.plan.Spread; sp.Spec != nil && sp.Pass == 0 {
+		return appendRowDescription(nil, virtualColumns(s.columns), s.formats), nil
+	}
+	if s.shown == nil && len(s.legs) > 0 && !s.legs[0].described {
+		if err := s.legs[0].describe(); err != nil {
+			return nil, err
+		}
+	}
+	return s.shown, nil
+}
+
+// noteDescription takes the RowDescription of a leg as the answer's.
+func (s *spread) noteDescription(body []byte) {
+	if s.shown != nil {
+		return
+	}
+	dst := append([]byte{'T', 0, 0, 0, 0}, body...)
+	if n := s.plan.Spread.Pass; n > 0 && n < int(binary.BigEndian.Uint16(body)) {
+		dst = cutDescription(dst, n)
+	}
+	s.shown = endMessage(dst, 0)
+}
+
+// cutDescription keeps the first n fields of a RowDescription message.
+func cutDescription(msg []byte, n int) []byte {
+	at := 7
+	for range n {
+		for msg[at] != 0 {
+			at++
+		}
+		at += 1 + 18
+	}
+	binary.BigEndian.PutUint16(msg[5:], uint16(n))
+	return msg[:at]
+}
+
+// next gives DataRow messages; io.EOF after the last.
+func (s *spread) next() (rows []byte, n int, err error) {
+	sp := s.plan.Spread
+	switch {
+	case s.node != nil:
+		return s.encode(s.node, s.columns)
+	case len(s.legs) == 0:
+		return nil, 0, io.EOF
+	case len(sp.Legs[0].Merge) > 0:
+		return s.encode(s.legs[0], sp.Legs[0].Columns[:sp.Pass])
+	}
+	return s.legs[0].raw()
+}
+
+// encode writes a node's rows as DataRow messages.
+func (s *spread) encode(node exec.Node, columns []exec.Column) (rows []byte, n int, err error) {
+	b, err := node.Next(s.ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range b.Len() {
+		row, err := encodeRow(b.Row(i)[:len(columns)], columns, s.formats, s.session)
+		if err != nil {
+			return nil, 0, err
+		}
+		rows = append(rows, row...)
+	}
+	return rows, b.Len(), nil
+}
+
+// tag gives the command tag of the whole.
+func (s *spread) tag() string {
+	sp := s.plan.Spread
+	if !sp.Write {
+		return "SELECT " + strconv.FormatInt(s.rows, 10)
+	}
+	if sp.Copies && len(s.tags) > 0 {
+		return s.tags[0]
+	}
+	var sum int64
+	words := s.plan.Tag
+	for _, tag := range s.tags {
+		at := strings.LastIndexByte(tag, ' ')
+		if n, err := strconv.ParseInt(tag[at+1:], 10, 64); err == nil {
+			words = tag[:at]
+			sum += n
+		}
+	}
+	if len(s.tags) == 0 && words == "INSERT" {
+		words = "INSERT 0"
+	}
+	return words + " " + strconv.FormatInt(sum, 10)
+}
+
+var _ plan.LegOpener = (*spread)(nil)

@@ -1,0 +1,136 @@
+package pooler
+
+import (
+	"encoding/binary"
+	"io"
+	"slices"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/fanout"
+	"neki/pooler/plan"
+)
+
+// request makes the messages that run a leg's SQL on a connection.
+func (s *spread) request(sql string, f formats) []byte {
+	out := appendParseOf(nil, sql, s.types)
+	out = s.appendBind(out, f)
+	out = append(out, 'D', 0, 0, 0, 6, 'P', 0)
+	out = append(out, 'E', 0, 0, 0, 9, 0, 0, 0, 0, 0)
+	return append(out, 'S', 0, 0, 0, 4)
+}
+
+// appendParseOf appends a Parse of the unnamed statement.
+func appendParseOf(dst []byte, sql string, types []uint32) []byte {
+	start := len(dst)
+	dst = append(dst, 'P', 0, 0, 0, 0, 0)
+	dst = append(append(dst, sql...), 0)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(types)))
+	for _, oid := range types {
+		dst = binary.BigEndian.AppendUint32(dst, oid)
+	}
+	return endMessage(dst, start)
+}
+
+// appendBind appends a Bind of the client's parameters.
+func (s *spread) appendBind(dst []byte, f formats) []byte {
+	v := s.values
+	start := len(dst)
+	dst = append(dst, 'B', 0, 0, 0, 0, 0, 0)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(v.Formats)))
+	for _, x := range v.Formats {
+		dst = binary.BigEndian.AppendUint16(dst, uint16(x))
+	}
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(v.Params)))
+	for _, p := range v.Params {
+		if p == nil {
+			dst = append(dst, 0xff, 0xff, 0xff, 0xff)
+			continue
+		}
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(p)))
+		dst = append(dst, p...)
+	}
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(f)))
+	for _, x := range f {
+		dst = binary.BigEndian.AppendUint16(dst, uint16(x))
+	}
+	return endMessage(dst, start)
+}
+
+// learnTypes finds the types of the parameters that the client has not named, when a leg's text may not tell them.
+func (s *spread) learnTypes() error {
+	s.types = slices.Clone(s.values.OIDs)
+	if len(s.values.Params) == 0 || len(s.types) >= len(s.values.Params) && !slices.Contains(s.types, 0) {
+		return nil
+	}
+	if !slices.ContainsFunc(s.plan.Spread.Legs, func(l plan.Leg) bool { return l.SQL != "" }) || len(s.lanes) == 0 {
+		return nil
+	}
+	m := s.lanes[0]
+	m.sc.SetUnnamed(0)
+	out := appendParseOf(nil, string(s.values.Text), s.types)
+	out = append(out, 'D', 0, 0, 0, 6, 'S', 0, 'S', 0, 0, 0, 4)
+	legs := fanout.Start([]fanout.Request{{Conn: m.sc, Out: out}}, true)
+	defer legs.Close()
+	for {
+		p, err := legs.Next(s.ctx)
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case p.Kind == fanout.Failed:
+			return p.Err
+		case p.Kind == fanout.Parameter:
+			s.types = s.types[:0]
+			for at := 2; at+4 <= len(p.Data); at += 4 {
+				s.types = append(s.types, binary.BigEndian.Uint32(p.Data[at:]))
+			}
+		}
+	}
+}
+
+// evaluate computes the row of values that must be the same on all shards.
+func (s *spread) evaluate(snap *catalog.Snapshot) error {
+	e := s.plan.Spread.Eval
+	if err := s.leaseOne(e.Shard, snap); err != nil {
+		return err
+	}
+	m := s.lane(e.Shard)
+	m.sc.SetUnnamed(0)
+	s.types = s.values.OIDs
+	s.calls++
+	legs := fanout.Start([]fanout.Request{{Conn: m.sc, Out: s.request(e.SQL, nil)}}, true)
+	defer legs.Close()
+	for {
+		p, err := legs.Next(s.ctx)
+		switch {
+		case err == io.EOF && s.values.Eval == nil:
+			return pgerr.New(pgerr.InternalError, "the values for all shards are missing")
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case p.Kind == fanout.Failed:
+			return p.Err.WithPosition(0)
+		case p.Kind == fanout.Rows:
+			s.values.Eval = rowTexts(p.Data)
+		}
+	}
+}
+
+// rowTexts reads the values of a DataRow message.
+func rowTexts(frame []byte) [][]byte {
+	n := int(binary.BigEndian.Uint16(frame[5:]))
+	out := make([][]byte, n)
+	at := 7
+	for i := range out {
+		size := int32(binary.BigEndian.Uint32(frame[at:]))
+		at += 4
+		if size >= 0 {
+			out[i] = frame[at : at+int(size) : at+int(size)]
+			at += int(size)
+		}
+	}
+	return out
+}

@@ -1,0 +1,384 @@
+package pooler
+
+import (
+	"encoding/binary"
+	"time"
+
+	"neki/catalog"
+	"neki/internal/datum"
+	"neki/internal/pgerr"
+	"neki/pooler/plan"
+	"neki/sqlparse"
+)
+
+// keyed reports whether p's shards depend on the values of each execution, or are more than one.
+func keyed(p *plan.Plan) bool { return p.Route.Kind >= plan.RouteEqual }
+
+// spreads reports whether p may run on several shards.
+func (c *Session) spreads(p *plan.Plan) bool {
+	return (p.Spread != nil || p.SpreadByText) && c.vars.Neki().Shard == ""
+}
+
+// floats reports whether p may run on whichever shard the transaction is on.
+func floats(p *plan.Plan) bool {
+	return p.Route.Kind == plan.RouteAny && (p.Verdict == plan.Read || p.Verdict == plan.Neutral)
+}
+
+// target gives the one shard that an execution of p goes to: "" is wherever the session is. several means that there are
+// more, or that the gateway has to work on what they give.
+func (c *Session) target(p *plan.Plan, v *plan.Values, snap *catalog.Snapshot) (shard string, several bool, refused *pgerr.Error) {
+	if p.Route.Kind == plan.RouteControl {
+		return c.controlTarget(p), false, nil
+	}
+	if !keyed(p) && p.Spread == nil || c.vars.Neki().Shard != "" {
+		if c.stx != nil && floats(p) && c.vars.Neki().Shard == "" {
+			return "", false, nil
+		}
+		shard, refused = plan.Destination(p, c.vars.Neki(), snap)
+		return shard, false, refused
+	}
+	if p.Spread != nil {
+		return "", true, nil
+	}
+	w := c.work
+	v.Session = c.valueSession()
+	shards, err := p.Shards(w.shards[:0], v)
+	if err != nil {
+		return "", false, pgerr.From(err)
+	}
+	w.shards = shards
+	switch {
+	case len(shards) == 1:
+		return shards[0], false, nil
+	case p.SpreadByText:
+		return "", true, nil
+	case len(shards) == 0:
+		return "", false, pgerr.New(pgerr.InternalError, "the route of a statement names no shard")
+	}
+	return c.oneOf(shards), false, nil
+}
+
+// valueSession gives what the texts of values depend on in the session.
+func (c *Session) valueSession() *datum.Session {
+	if c.reading == nil || c.readBy != c.shown {
+		s := &datum.Session{Zone: time.UTC, Now: time.Now()}
+		if zone, ok := c.shownParameter("TimeZone"); ok {
+			if z, err := datum.ParseZone(zone); err == nil {
+				s.Zone = z
+			}
+		}
+		c.reading, c.readBy = s, c.shown
+	}
+	return c.reading
+}
+
+// oneOf chooses among shards that would all answer alike: one where the session is already.
+func (c *Session) oneOf(shards []string) string {
+	for _, s := range shards {
+		if c.lease != nil && c.place.shard == s || c.stx != nil && c.stx.find(s) != nil {
+			return s
+		}
+	}
+	return shards[int(c.pid)%len(shards)]
+}
+
+// controlTarget gives the shard of a statement about the connection's state: a cursor's is where it was declared.
+func (c *Session) controlTarget(p *plan.Plan) string {
+	if c.stx == nil {
+		return ""
+	}
+	if p.Cursor != nil {
+		if shard := c.stx.cursors[p.Cursor.Name]; shard != "" {
+			return shard
+		}
+	}
+	if c.home != nil && !p.Kind.IsTransaction() {
+		return c.homed.shard
+	}
+	return ""
+}
+
+// anywhere gives a shard on which p's relations are, for what needs no values: Parse and Describe.
+func (c *Session) anywhere(p *plan.Plan) string {
+	routes := []*plan.Route{&p.Route}
+	if p.Spread != nil {
+		for i := range p.Spread.Legs {
+			routes = append(routes, &p.Spread.Legs[i].Route)
+		}
+	}
+	for _, r := range routes {
+		switch {
+		case len(r.All) > 0:
+			return c.oneOf(r.All)
+		case r.Shard != "":
+			return r.Shard
+		case len(r.Pins) > 0 && r.Pins[0].Group != nil:
+			return r.Pins[0].Group.ShardOf(0)
+		}
+	}
+	return ""
+}
+
+// portalPlace is where a portal was bound.
+type portalPlace struct {
+	shard  string
+	spread bool
+}
+
+// placeOps finds where each message of a segment goes.
+func (c *Session) placeOps(ops []op, snap *catalog.Snapshot) {
+	for i := range ops {
+		o := &ops[i]
+		if o.err != nil || o.plan == nil {
+			continue
+		}
+		c.placeOp(o, snap)
+	}
+}
+
+func (c *Session) placeOp(o *op, snap *catalog.Snapshot) {
+	body := c.work.in[o.at+5 : o.end]
+	switch {
+	case o.typ == 'P', o.typ == 'D' && o.statement:
+		if keyed(o.plan) || o.plan.Spread != nil {
+			o.anywhere = true
+			return
+		}
+		o.to, _, o.err = c.target(o.plan, nil, snap)
+	case o.typ == 'B':
+		c.placeBind(o, body, snap)
+	default:
+		at := c.portalPlaceOf(portalName(o, body))
+		o.to, o.spread = at.shard, at.spread
+	}
+}
+
+// portalName gives the portal that a Describe, Execute or Close is about.
+func portalName(o *op, body []byte) []byte {
+	if o.typ != 'E' {
+		return body[1 : len(body)-1]
+	}
+	for i, b := range body {
+		if b == 0 {
+			return body[:i]
+		}
+	}
+	return nil
+}
+
+func (c *Session) portalPlaceOf(name []byte) portalPlace {
+	if len(name) == 0 {
+		return c.portalAt
+	}
+	return c.portalsAt[string(name)]
+}
+
+// placeBind finds the shard of a Bind's values, and remembers it for the portal.
+func (c *Session) placeBind(o *op, body []byte, snap *catalog.Snapshot) {
+	v := &c.work.values
+	if !readBindValues(v, body) {
+		o.err = pgerr.New(pgerr.ProtocolViolation, "invalid message format")
+		return
+	}
+	if keyed(o.plan) {
+		v.OIDs, v.Text = c.work.oids[:0], nil
+		if o.plan.SpreadByText || len(v.Params) == 0 {
+			v.Text = c.sqlOf(o)
+		}
+		v.OIDs = c.appendParamTypes(v.OIDs, o)
+		c.work.oids = v.OIDs
+	}
+	o.to, o.spread, o.err = c.target(o.plan, v, snap)
+	at := portalPlace{shard: o.to, spread: o.spread}
+	if o.nameAt == 6 { // the portal's name is empty
+		c.portalAt = at
+		return
+	}
+	if c.portalsAt == nil {
+		c.portalsAt = make(map[string]portalPlace)
+	}
+	if len(c.portalsAt) < maxStatements {
+		c.portalsAt[string(body[:o.nameAt-6])] = at
+	}
+}
+
+// readBindValues reads the parameters of a Bind without copying them; false: it is malformed.
+func readBindValues(v *plan.Values, body []byte) bool {
+	v.Params, v.Formats = v.Params[:0], v.Formats[:0]
+	for range 2 { // the names of portal and statement
+		i := 0
+		for i < len(body) && body[i] != 0 {
+			i++
+		}
+		if i == len(body) {
+			return false
+		}
+		body = body[i+1:]
+	}
+	if len(body) < 2 {
+		return false
+	}
+	n := int(binary.BigEndian.Uint16(body))
+	if body = body[2:]; len(body) < 2*n+2 {
+		return false
+	}
+	for i := range n {
+		v.Formats = append(v.Formats, int16(binary.BigEndian.Uint16(body[2*i:])))
+	}
+	body = body[2*n:]
+	n = int(binary.BigEndian.Uint16(body))
+	body = body[2:]
+	for range n {
+		if len(body) < 4 {
+			return false
+		}
+		size := int32(binary.BigEndian.Uint32(body))
+		body = body[4:]
+		if size < 0 {
+			v.Params = append(v.Params, nil)
+			continue
+		}
+		if int(size) > len(body) {
+			return false
+		}
+		v.Params = append(v.Params, body[:size:size])
+		body = body[size:]
+	}
+	return true
+}
+
+// appendParamTypes appends the parameter types that the statement's Parse named.
+func (c *Session) appendParamTypes(dst []uint32, o *op) []uint32 {
+	var types []byte
+	if o.named != nil {
+		types = o.named.original().Types()
+	} else {
+		types = parseTypes(c.unnamedOf(o).parse)
+	}
+	for i := range int(binary.BigEndian.Uint16(types)) {
+		dst = append(dst, binary.BigEndian.Uint32(types[2+4*i:]))
+	}
+	return dst
+}
+
+// parseTypes gives the end of a Parse message of the unnamed statement: a count and OIDs.
+func parseTypes(parse []byte) []byte {
+	i := 6
+	for parse[i] != 0 {
+		i++
+	}
+	return parse[i+1:]
+}
+
+// several reports whether the messages of a segment go to more than one place, or are more than a server can answer.
+func (c *Session) several(ops []op) bool {
+	shard, alone := "", 0
+	for i := range ops {
+		o := &ops[i]
+		if o.spread {
+			return true
+		}
+		if o.plan != nil && c.standsAlone(o.plan) && o.typ == 'E' {
+			alone++
+		}
+		if o.err != nil || o.to == "" {
+			continue
+		}
+		if shard != "" && o.to != shard {
+			return true
+		}
+		shard = o.to
+	}
+	return alone > 0 && len(ops) > 1 && (shard != "" || alone > 1)
+}
+
+// followCursor remembers where a cursor is.
+func (t *shardTx) followCursor(p *plan.Plan, shard string) {
+	if p.Kind != sqlparse.KindDeclare || p.Cursor == nil {
+		return
+	}
+	if t.cursors == nil {
+		t.cursors = make(map[string]string)
+	}
+	t.cursors[p.Cursor.Name] = shard
+}
+
+// severalParts reports whether the statements of a string go to more than one place.
+func (c *Session) severalParts(text []byte, parts []plan.Part, snap *catalog.Snapshot) bool {
+	if len(snap.Shards) == 1 {
+		return false
+	}
+	shard := ""
+	for i := range parts {
+		p := parts[i].Plan
+		if c.standsAlone(p) || c.spreads(p) {
+			return true
+		}
+		c.work.values.Text = text[parts[i].Start:parts[i].End]
+		to, several, err := c.target(p, &c.work.values, snap)
+		if err != nil {
+			continue
+		}
+		if several || to != "" && shard != "" && to != shard {
+			return true
+		}
+		if to != "" {
+			shard = to
+		}
+	}
+	return false
+}
+
+// joins reports whether a statement can go to a server in one message with those before it.
+func (c *Session) joins(text []byte, group []plan.Part, next plan.Part, snap *catalog.Snapshot) bool {
+	if len(snap.Shards) == 1 {
+		return true
+	}
+	return !c.severalParts(text, append(group[:len(group):len(group)], next), snap)
+}
+
+// joinsOps reports whether a message can go to a server together with those before it.
+func (c *Session) joinsOps(group []op, next *op) bool {
+	return !c.several(append(group[:len(group):len(group)], *next))
+}
+
+// opShard gives the shard of a message.
+func (c *Session) opShard(o *op, snap *catalog.Snapshot) (string, *pgerr.Error) {
+	if len(snap.Shards) > 1 && o.runs == nil {
+		return o.to, nil
+	}
+	shard, _, err := c.target(o.plan, &c.work.values, snap)
+	return shard, err
+}
+
+// anywhereOf gives a shard for messages that need none in particular, but the relations they name.
+func (c *Session) anywhereOf(ops []op) string {
+	for i := range ops {
+		if o := &ops[i]; o.anywhere && o.plan != nil {
+			return c.anywhere(o.plan)
+		}
+	}
+	return ""
+}
+
+// joinSegment begins a transaction for a segment that goes to several places, if it is not in one. One statement alone
+// sees to that itself.
+func (c *Session) joinSegment(ops []op, end byte) {
+	if c.status != 'I' || c.open || c.stx != nil {
+		return
+	}
+	executes, reads := 0, true
+	for i := range ops {
+		if o := &ops[i]; o.typ == 'E' && o.plan != nil {
+			executes++
+			reads = reads && o.plan.Proven()
+		}
+	}
+	if executes < 2 && end == 'S' {
+		return
+	}
+	c.beginImplicit()
+	if reads && end == 'S' {
+		c.tx.state = plan.TxReadOnly
+	}
+}
