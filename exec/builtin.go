@@ -12,7 +12,7 @@ import (
 func Lookup(proc string) (Builtin, bool) {
 	for _, table := range [...]map[string]Builtin{
 		mathBuiltins, floatBuiltins, numericBuiltins, textBuiltins, patternBuiltins, timeBuiltins, intervalBuiltins,
-		castBuiltins, arrayBuiltins, jsonBuiltins, systemBuiltins,
+		castBuiltins, arrayBuiltins, jsonBuiltins, systemBuiltins, backendBuiltins,
 	} {
 		if fn, ok := table[proc]; ok {
 			return fn, true

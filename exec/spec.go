@@ -67,6 +67,8 @@ type Env struct {
 	User, SessionUser, Database, Schema, Version string
 	// PID answers pg_backend_pid().
 	PID int32
+	// Backends answers pg_cancel_backend() and its like; nil: they are refused.
+	Backends Backends
 	// Caller is passed through to sources in Need.Env: whatever their maker needs to know about the session.
 	Caller any
 }

@@ -83,12 +83,24 @@ func (c *Session) row() admin.SessionRow {
 
 // publish shows what neki.sessions tells of the session, when it has changed.
 func (c *Session) publish() {
-	if c.public.vars == c.vars && c.public.pins == c.pins { // only this goroutine writes it
+	held := c.keptPID()
+	if c.public.vars == c.vars && c.public.pins == c.pins && c.public.held == held { // only this goroutine writes it
 		return
 	}
 	c.mu.Lock()
-	c.public = publicState{vars: c.vars, pins: c.pins}
+	c.public = publicState{vars: c.vars, pins: c.pins, held: held}
 	c.mu.Unlock()
+}
+
+// keptPID gives the server process that the session keeps for its next statement, 0 when it keeps none.
+func (c *Session) keptPID() uint32 {
+	switch {
+	case c.lease != nil:
+		return c.lease.PID()
+	case c.home != nil:
+		return c.home.PID()
+	}
+	return 0
 }
 
 // Pools lists the pools.

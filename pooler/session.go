@@ -131,6 +131,7 @@ type Session struct {
 type publicState struct {
 	vars *settings.Vars
 	pins plan.Pins
+	held uint32 // pid of the server process that is kept between statements
 }
 
 // place is where a leased connection leads.
@@ -263,6 +264,7 @@ func (c *Session) lend() *work {
 	if c.work == nil {
 		c.work = c.srv.work.get()
 		c.work.relay.Bind(c.conn, c)
+		c.work.relay.ClientPID = c.pid
 	}
 	return c.work
 }

@@ -160,7 +160,7 @@ func (c *Session) virtualEnv(params []datum.Datum) *exec.Env {
 	env := &exec.Env{
 		Params: params, Now: now, Statement: now, Zone: time.UTC, Budget: exec.NewBudget(virtualBudget),
 		User: c.planUser(), SessionUser: c.user, Database: c.db.name, Schema: "public",
-		Version: c.srv.cfg.Version, PID: int32(c.pid), Caller: (*virtualSession)(c),
+		Version: c.srv.cfg.Version, PID: int32(c.pid), Backends: (*backends)(c), Caller: (*virtualSession)(c),
 		Vars: func(name string) (string, bool) {
 			value, source := (*virtualSession)(c).Setting(name)
 			return value, source != ""

@@ -59,6 +59,10 @@ type Relay struct {
 	// Misrouted lets it hold back 25006 as well: what was taken for a read is none, and may run on the primary.
 	Misrouted bool
 
+	// ClientPID is what the client knows as its pid: the server's own in a notification is replaced by it.
+	ClientPID uint32
+	server    uint32 // the server's
+
 	// More gives a larger buffer than the one given to Run, for a long answer; nil: there is none.
 	More func() []byte
 
@@ -128,6 +132,7 @@ func (r *Relay) Append(frames []byte) {
 // Run sends out to sc and passes answers on until all that is expected has come, or the server wants COPY data.
 // buf is room to read into; it must not be touched meanwhile.
 func (r *Relay) Run(sc *ServerConn, out, buf []byte) error {
+	r.server = sc.pid
 	r.CopyIn = false
 	r.chunk, r.at, r.from = nil, 0, 0
 	r.synthesize()
@@ -143,6 +148,7 @@ func (r *Relay) Flush() error { return r.flush() }
 // Feed sends out, the client's COPY data, to sc and passes on what sc has to say meanwhile, without waiting for it.
 // Afterwards Pending tells whether the COPY goes on.
 func (r *Relay) Feed(sc *ServerConn, out, buf []byte) error {
+	r.server = sc.pid
 	r.CopyIn = false
 	_, err := sc.conn.Send(out, buf, r.onFn)
 	return err
@@ -150,6 +156,7 @@ func (r *Relay) Feed(sc *ServerConn, out, buf []byte) error {
 
 // Poll passes on what sc has sent already.
 func (r *Relay) Poll(sc *ServerConn, buf []byte) error {
+	r.server = sc.pid
 	r.CopyIn = false
 	for {
 		n, err := sc.conn.TryRead(buf)
@@ -165,6 +172,7 @@ func (r *Relay) Poll(sc *ServerConn, buf []byte) error {
 // Hear passes on what sc has sent though nothing is due: notifications, notices, its end. It waits for the rest of a
 // message that it has the beginning of, at most restLimit.
 func (r *Relay) Hear(sc *ServerConn, buf []byte) error {
+	r.server = sc.pid
 	for {
 		n, err := sc.conn.TryRead(buf)
 		if err != nil {
@@ -317,7 +325,7 @@ func frameSize(b []byte) (int, error) {
 // seen reports whether the relay must look into frames of the type.
 func seen(typ byte) bool {
 	switch typ {
-	case 'Z', 'S', 'C', 'E', 'N':
+	case 'Z', 'S', 'C', 'E', 'N', 'A':
 		return true
 	}
 	return false

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"neki/internal/pgerr"
 )
@@ -80,8 +81,18 @@ func (r *Relay) frame(typ byte, body []byte) (forward bool) {
 		return r.failed(body)
 	case 'Z':
 		return r.ready(body)
+	case 'A':
+		r.notified(body)
+		return true
 	}
 	return r.act() == Forward // N
+}
+
+// notified replaces the pid in a notification that the session sent itself.
+func (r *Relay) notified(body []byte) {
+	if len(body) >= 4 && binary.BigEndian.Uint32(body) == r.server && r.ClientPID != 0 {
+		binary.BigEndian.PutUint32(body, r.ClientPID)
+	}
 }
 
 // completed handles the end of one statement.

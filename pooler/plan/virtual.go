@@ -186,8 +186,8 @@ func (m maker) virtualExplain(st *sqlparse.Statement, name string) error {
 		WithHint("Use EXPLAIN (NEKI_PLAN).")
 }
 
-// gatewayFunctions plans a SELECT without FROM whose functions only the gateway can answer: the client's own pid, and
-// settings of the gateway by current_setting and set_config.
+// gatewayFunctions plans a SELECT without FROM whose functions only the gateway can answer: the client's own pid, what
+// is done with pids, and settings of the gateway by current_setting and set_config.
 func (m maker) gatewayFunctions(p *Plan, st *sqlparse.Statement) (handled bool, err error) {
 	own, foreign := 0, len(st.Relations)
 	settingNamed := false
@@ -197,7 +197,7 @@ func (m maker) gatewayFunctions(p *Plan, st *sqlparse.Statement) (handled bool, 
 			continue
 		}
 		switch {
-		case f.Name == "pg_backend_pid" && f.NArgs == 0:
+		case f.Name == "pg_backend_pid" && f.NArgs == 0, aboutBackends(f.Name):
 			own++
 		case (f.Name == currentSetting || f.Name == "set_config") && namesSetting(st.Text):
 			own++
@@ -224,6 +224,15 @@ func (m maker) gatewayFunctions(p *Plan, st *sqlparse.Statement) (handled bool, 
 	p.Verdict, p.Why, p.shardRefused = Neutral, "answered by the gateway", ""
 	p.Route = Route{Kind: RouteVirtual}
 	return true, nil
+}
+
+// aboutBackends reports whether a function takes pids, which may be those that the gateway gives its clients.
+func aboutBackends(name string) bool {
+	switch name {
+	case "pg_cancel_backend", "pg_terminate_backend", "pg_blocking_pids", "pg_isolation_test_session_is_blocked":
+		return true
+	}
+	return false
 }
 
 // namesSetting reports whether a text may name a setting of the gateway.
