@@ -249,7 +249,14 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 	if p.ChangesFunctions {
 		c.db.functions.Invalidate()
 	}
-	c.newSchema = c.newSchema || p.ChangesFunctions || p.Kind == sqlparse.KindDDL || p.Tag == "SELECT INTO" || p.Effects.Any(sqlparse.EffectTempObject)
+	c.newSchema = c.newSchema || changesSchema(p)
+}
+
+// changesSchema reports whether relations or types may have changed. What a function or procedure changes is learned with the
+// next refresh: every call of one would else make all plans be made again.
+func changesSchema(p *plan.Plan) bool {
+	return p.Kind == sqlparse.KindDDL || p.Kind == sqlparse.KindDo || p.ChangesFunctions || p.Tag == "SELECT INTO" ||
+		p.Effects.Any(sqlparse.EffectTempObject)
 }
 
 // pin keeps the connection in use for this client. When another one is kept already, this one is closed after use: what
