@@ -79,3 +79,9 @@ func Clone(n *Node) *Node {
 	}
 	return proto.Clone(n).(*Node)
 }
+
+// Become makes of a query, in place, another one. The other must not be used afterwards.
+func Become(s, other *SelectStmt) {
+	proto.Reset(s)
+	proto.Merge(s, other)
+}

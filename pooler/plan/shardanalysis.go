@@ -16,6 +16,7 @@ type analysis struct {
 	tables     []*occurrence
 	references []*tableShape // with copies on several shards
 	queries    map[*sqlparse.SelectStmt]*query
+	items      map[*sqlparse.RangeVar]*item
 	err        error // the first thing that makes planning impossible
 }
 
@@ -47,6 +48,8 @@ type query struct {
 	outs        []columnFact
 	open        bool // its columns are not all known
 	rows        rows
+	outer       bool // it names columns of queries around it
+	usesCTE     bool // it may name a query of a WITH around it
 	anchored    bool // all its sharded rows are on the shard of the row around it
 	aggregates  bool // it has aggregates or GROUP BY
 	byGroup     bool // ... and every group is on one shard
@@ -136,11 +139,14 @@ func (a *analysis) rangeVar(l *level, n *sqlparse.RangeVar) *item {
 	if n.Schemaname == "" {
 		if q := l.ctes[n.Relname]; q != nil {
 			it := a.queryItem(q, n.Alias)
-			it.alias = firstOf(n.Alias.GetAliasname(), n.Relname)
+			it.alias, it.cte = firstOf(n.Alias.GetAliasname(), n.Relname), true
+			a.items[n] = it
 			return it
 		}
 	}
-	return a.tableItem(n, false)
+	it := a.tableItem(n, false)
+	a.items[n] = it
+	return it
 }
 
 // tableItem makes the item of a table or view.
@@ -199,7 +205,7 @@ func (a *analysis) placeItem(it *item, t *tableShape, written bool) {
 
 // viewItem reads a view as the query that it is.
 func (a *analysis) viewItem(it *item, t *tableShape) {
-	inner := &analysis{schema: a.schema, facts: a.facts, tables: a.tables, references: a.references, queries: a.queries}
+	inner := &analysis{schema: a.schema, facts: a.facts, tables: a.tables, references: a.references, queries: a.queries, items: a.items}
 	q := inner.query(t.query.GetSelectStmt(), nil, nil)
 	a.facts, a.tables, a.references = inner.facts, inner.tables, inner.references
 	if inner.err != nil {

@@ -4,7 +4,6 @@ package plan
 const (
 	numberCurrentOf       = 201
 	numberKeyUpdate       = 202
-	numberRecursive       = 203
 	numberChangeInWith    = 204
 	numberMerge           = 205
 	numberChangeOfCopies  = 206
@@ -15,11 +14,7 @@ const (
 	numberEngine          = 211
 	numberTextOrder       = 212
 	numberLocking         = 213
-	numberUnknownFunction = 214
 	numberUnknownRelation = 215
 	numberDeparse         = 216
 	numberInherited       = 217
-	numberLookupTable     = 218
-	numberCursor          = 219
-	numberType            = 220
 )

@@ -11,6 +11,9 @@ import (
 func (a *analysis) query(s *sqlparse.SelectStmt, parent *level, ctes map[string]*query) *query {
 	q := &query{stmt: s}
 	a.queries[s] = q
+	for name := range ctes {
+		q.usesCTE = q.usesCTE || mentions(selectNode(s), name)
+	}
 	ctes = a.with(s.GetWithClause(), parent, ctes)
 	if s.Op != sqlparse.SetOperation_SETOP_NONE {
 		a.setOperation(q, s, parent, ctes)
@@ -20,7 +23,7 @@ func (a *analysis) query(s *sqlparse.SelectStmt, parent *level, ctes map[string]
 	if parent != nil {
 		l.same = parent.same.clone()
 	}
-	q.level = l
+	q.level, l.query = l, q
 	if len(s.ValuesLists) > 0 {
 		a.valuesQuery(q, l, s)
 		return q
@@ -28,6 +31,7 @@ func (a *analysis) query(s *sqlparse.SelectStmt, parent *level, ctes map[string]
 	q.from = a.from(l, s.FromClause, s.WhereClause)
 	a.anchor(l)
 	l.rows = a.withSublinks(l, l.rows, s, nil)
+	a.noteOuter(l, s)
 	a.outputs(q, l, s)
 	a.grouping(q, l, s)
 	a.distinct(q, l, s)
@@ -272,4 +276,51 @@ func (a *analysis) applyBound(l *level) {
 		return
 	}
 	l.same.unite(b.x, y)
+}
+
+// noteOuter notes which queries name columns of levels around them.
+func (a *analysis) noteOuter(l *level, s *sqlparse.SelectStmt) {
+	if l.parent == nil {
+		return
+	}
+	sqlparse.Walk(selectNode(s), func(node any) bool {
+		switch n := node.(type) {
+		case *sqlparse.SubLink:
+			if n.Testexpr == nil {
+				return false
+			}
+			return true
+		case *sqlparse.RangeSubselect, *sqlparse.WithClause:
+			return false
+		case *sqlparse.SelectStmt:
+			return n == s
+		case *sqlparse.ColumnRef:
+			a.noteColumn(l, n)
+		}
+		return true
+	})
+}
+
+func (a *analysis) noteColumn(l *level, n *sqlparse.ColumnRef) {
+	parts := nameParts(n.Fields)
+	table, name := "", parts[len(parts)-1]
+	if len(parts) > 1 {
+		table = parts[len(parts)-2]
+	}
+	if name == "" { // a star: of the level's own
+		if table == "" {
+			return
+		}
+		name = "*"
+	}
+	for at := l; at != nil; at = at.parent {
+		if found, known := at.lookupHere("", table, name); found != noColumn || known {
+			for in := l; in != at; in = in.parent {
+				if in.query != nil {
+					in.query.outer = true
+				}
+			}
+			return
+		}
+	}
 }

@@ -48,7 +48,7 @@ func (m maker) placed() (*placedSchema, error) {
 }
 
 func newAnalysis(schema schemaReader, text string, shape *sqlparse.Shape) *analysis {
-	return &analysis{schema: schema, text: text, shape: shape, queries: map[*sqlparse.SelectStmt]*query{}}
+	return &analysis{schema: schema, text: text, shape: shape, queries: map[*sqlparse.SelectStmt]*query{}, items: map[*sqlparse.RangeVar]*item{}}
 }
 
 // sharding plans one statement.

@@ -32,6 +32,8 @@ type item struct {
 	open    bool // columns are not all known: a function, or a relation that is not known
 	padded  bool // its columns may be NULL for want of a partner in an outer join
 	lateral bool
+	cte     bool             // it is a query of WITH
+	pushed  []*sqlparse.Node // conditions for its leg
 }
 
 // find gives the item's column of a name.
@@ -70,6 +72,7 @@ type rows struct {
 // level is one SELECT, or the tables of a change, while it is analysed.
 type level struct {
 	parent  *level
+	query   *query // whose level it is; nil for that of a change, and for one that only binds
 	items   []*item
 	ctes    map[string]*query
 	same    *classes          // what is equal in every row that counts

@@ -23,6 +23,10 @@ type Spread struct {
 	// Spec makes the answer of the legs' rows. It is opened with an exec.Env whose Caller is a LegOpener.
 	Spec *exec.Spec
 
+	// Params are the parameters that Spec reads (from 0): their values are decoded to the types of Spec.ParamTypes. Those of
+	// the others may be NULL.
+	Params []int
+
 	// Write: the legs change rows. The answer's command tag has the sum of the legs' counts, and RETURNING gives the rows
 	// of all.
 	Write bool
@@ -50,6 +54,7 @@ type Leg struct {
 	Columns []exec.Column // as the engine reads them; type 0: not known, passed on only
 	Merge   []MergeKey    // each shard gives its rows in this order, and so does the leg
 	Name    string        // of the source, for EXPLAIN
+	Keep    bool          // it may be read again and again in one run: its rows had better be kept
 }
 
 // MergeKey is one key of the order in which a leg's shards give their rows.

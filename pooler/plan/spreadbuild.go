@@ -82,6 +82,10 @@ func (s *sharding) reach(sp *Spread) {
 
 // checkQuery refuses what no query over several shards can do.
 func (s *sharding) checkQuery() error {
+	changes := slices.ContainsFunc(s.st.Relations, func(r sqlparse.RelRef) bool { return r.Write })
+	if s.st.Effects.Any(sqlparse.EffectLocks) && !changes {
+		return nil
+	}
 	if s.st.Effects.Any(writeEffects) {
 		return unplanned(numberChangeInWith, "a change of rows inside a query over several shards").
 			WithHint("Give every table its shard key, or run the change by itself.")
@@ -99,7 +103,7 @@ func (s *sharding) spreadQuery() error {
 		s.reach(&Spread{Legs: []Leg{{Route: s.routeOf(q.rows)}}, Pass: passAll})
 		return nil
 	}
-	return unplanned(numberEngine, "this query over several shards")
+	return s.engineQuery()
 }
 
 // passAll is Spread.Pass of all of a leg's columns.
