@@ -130,14 +130,6 @@ func (l *waitList) remove(w *Ticket) bool {
 	return true
 }
 
-func (l *waitList) place(w *Ticket) int {
-	n := 1
-	for x := l.first; x != nil && x != w; x = x.next {
-		n++
-	}
-	return n
-}
-
 // Serves reports whether the pool is the one for the instance n, of the role and database it was made for.
 func (p *Pool) Serves(n *catalog.Node) bool { return p.key.Node == n.ID && p.leadsTo(n) }
 
