@@ -79,6 +79,8 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 		return answer{columns: localColumns(p), rows: [][]string{{value}}, tag: "SHOW"}, err
 	case c.controlsOwn(p):
 		return c.control(p)
+	case c.everywhere(p):
+		return c.define(p, text)
 	case p.Set != nil:
 		return c.setOwn(p.Set)
 	case p.Kind == sqlparse.KindDeallocate:

@@ -46,7 +46,7 @@ func (c *Session) isOwn(o *op) bool {
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
 func (c *Session) isServers(p *plan.Plan) bool {
-	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p)
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
 }
 
 // deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,

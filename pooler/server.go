@@ -64,6 +64,8 @@ type Config struct {
 	MaxClients int                 // 0 = 10 000
 	// ForwardCancel passes a cancel request on that names another gateway's session; nil: it is dropped.
 	ForwardCancel func(key *pgwire.CancelKey)
+	// SchemaChanged tells all gateways that DDL may have changed what plans depend on; nil: there are no others.
+	SchemaChanged func(ctx context.Context) error
 	// SetPaused writes into the catalog whether the clients of a shard are held, and returns when Cluster shows it. nil:
 	// shards can't be paused.
 	SetPaused func(ctx context.Context, shard string, on bool) error

@@ -106,6 +106,13 @@ func startShards(t testing.TB, n int, document string, o gatewayOptions) *shards
 		wg.Go(func() { s.report(ctx, shardNode(i), server) })
 	}
 	<-s.live.Ready()
+	wrapped := o.config
+	o.config = func(cfg *Config) {
+		cfg.SchemaChanged = func(ctx context.Context) error { return catalog.TouchSchema(ctx, s.store, testCluster) }
+		if wrapped != nil {
+			wrapped(cfg)
+		}
+	}
 	s.serve(ctx, cancel, &wg, log, o)
 	return s
 }

@@ -173,3 +173,66 @@ func TestP11FailureEndsAllShards(t *testing.T) {
 		t.Errorf("%s rows are left", got)
 	}
 }
+
+// TestShardsDDL: a definition is on every shard, or on none.
+func TestShardsDDL(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	exists := func(sql string) string {
+		return s.onShard(1, "SELECT "+sql)[0][0] + s.onShard(2, "SELECT "+sql)[0][0]
+	}
+	simple(t, conn, "CREATE TYPE mood AS ENUM ('ok', 'sad')")
+	simple(t, conn, "ALTER TABLE t ADD COLUMN m mood")
+	if got := exists("to_regtype('mood') IS NOT NULL"); got != "tt" {
+		t.Errorf("the type: %s", got)
+	}
+	simple(t, conn, "INSERT INTO t (k, m) VALUES (1, 'ok')")
+	simple(t, conn, "INSERT INTO t (k, m) VALUES (2, 'sad')")
+	if got := sorted(simple(t, conn, "SELECT k, m FROM t")); got != "1,ok 2,sad" {
+		t.Errorf("at once after the DDL: %s", got)
+	}
+	if _, err := conn.Exec(t.Context(), "CREATE TABLE v (k int)", pgx.QueryExecModeExec); err != nil {
+		t.Errorf("by the extended protocol: %v", err)
+	}
+	if got := exists("to_regclass('v') IS NOT NULL"); got != "tt" {
+		t.Errorf("the table: %s", got)
+	}
+	simple(t, conn, "BEGIN")
+	simple(t, conn, "DROP TABLE v")
+	simple(t, conn, "CREATE INDEX ON t (v)")
+	simple(t, conn, "ROLLBACK")
+	if got := exists("to_regclass('v') IS NOT NULL"); got != "tt" {
+		t.Errorf("after ROLLBACK: %s", got)
+	}
+	s.onShard(2, "CREATE TABLE half (a int)")
+	if _, err := trySimple(conn, "CREATE TABLE half (a int)"); pgerr.Code(err) != "42P07" {
+		t.Errorf("what one shard has already: %v", err)
+	}
+	if got := exists("to_regclass('half') IS NOT NULL"); got != "ft" {
+		t.Errorf("after one shard refused: %s", got)
+	}
+	simple(t, conn, "CREATE INDEX CONCURRENTLY t_v ON t (v)")
+	if got := exists("to_regclass('t_v') IS NOT NULL"); got != "tt" {
+		t.Errorf("the index made concurrently: %s", got)
+	}
+	role := s.dbname + "_role"
+	simple(t, conn, "CREATE ROLE "+role+" LOGIN PASSWORD 'it''s secret'")
+	t.Cleanup(func() { simple(t, s.connect(""), "DROP ROLE "+role) })
+	verifier := func(shard int) string {
+		return s.onShard(shard, "SELECT rolpassword FROM pg_authid WHERE rolname = '"+role+"'")[0][0]
+	}
+	if a, b := verifier(1), verifier(2); a != b || !strings.HasPrefix(a, "SCRAM-SHA-256$") {
+		t.Errorf("verifiers differ: %s, %s", a, b)
+	}
+	simple(t, conn, "GRANT ALL ON t TO "+role)
+	cfg := s.config("")
+	cfg.User, cfg.Password = role, "it's secret"
+	other := s.connectAs(cfg)
+	if got := sorted(simple(t, other, "SELECT k FROM t")); got != "1 2" {
+		t.Errorf("as the new role: %s", got)
+	}
+	simple(t, conn, "REVOKE ALL ON t FROM "+role)
+	if _, err := trySimple(other, "SELECT k FROM t WHERE k = 2"); pgerr.Code(err) != pgerr.InsufficientPrivilege {
+		t.Errorf("after REVOKE: %v", err)
+	}
+}

@@ -130,6 +130,9 @@ func (c *Session) endOwn(p *plan.Plan, tag string) (answer, error) {
 	c.leaveShards()
 	c.tx.control(c, p, []byte(tag))
 	c.failed = false
+	if c.newSchema {
+		c.schemaChanged()
+	}
 	if p.Tx != nil && p.Tx.Chain {
 		c.stx, c.status = &shardTx{begin: begin}, 'T'
 	}

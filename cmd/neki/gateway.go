@@ -203,7 +203,7 @@ func (g *gateway) build(ctx context.Context, index int, login pooler.SystemLogin
 	g.server, err = pooler.New(pooler.Config{
 		ID: g.cfg.ID, Index: index, Cell: g.cfg.Cell, Version: version(), Listeners: g.cfg.Listeners, TLS: g.cfg.TLS,
 		BackendTLS: g.cfg.BackendTLS, Auth: g.cfg.Auth, System: login, Cluster: g.cfg.Live, Parameters: g.params.now(),
-		Virtual: schema, SetPaused: g.setPaused, Reload: g.reload, Log: g.log,
+		Virtual: schema, SchemaChanged: g.schemaChanged, SetPaused: g.setPaused, Reload: g.reload, Log: g.log,
 		ForwardCancel: func(key *pgwire.CancelKey) { g.forwardCancel(ctx, key) },
 	})
 	if err != nil {

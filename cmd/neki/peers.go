@@ -314,3 +314,8 @@ func (g *gateway) setPaused(ctx context.Context, shard string, on bool) error {
 	}
 	return nil
 }
+
+// schemaChanged has all gateways plan anew.
+func (g *gateway) schemaChanged(ctx context.Context) error {
+	return catalog.TouchSchema(ctx, g.cfg.Store, g.cfg.Cluster)
+}
