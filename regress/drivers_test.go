@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,35 +25,76 @@ type driver struct {
 	env     []string
 }
 
+// drivers lists the programs. A program leaves nothing behind that the next would trip over, here and on the server.
 func drivers(t *testing.T) []driver {
+	t.Helper()
+	const jar = "/usr/share/java/postgresql.jar"
+	all := []driver{
+		{
+			name: "jdbc", runtime: "java", needs: jar,
+			// A short run: little compiling, no threads for it.
+			args: []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jar, "drivers/jdbc/Drive.java"},
+		},
+		{name: "ruby-pg", runtime: "/usr/bin/ruby", needs: "/usr/share/doc/ruby-pg", args: []string{"drivers/ruby/drive.rb"}},
+		{name: "DBD-Pg", runtime: "/usr/bin/perl", needs: "/usr/share/doc/libdbd-pg-perl", args: []string{"drivers/perl/drive.pl"}},
+		{name: "PDO", runtime: "php", needs: "/usr/share/doc/php-pgsql", args: []string{"drivers/php/drive.php"}},
+		{name: "ODBC", runtime: "/usr/bin/python3", needs: "/usr/share/doc/odbc-postgresql", args: []string{"drivers/odbc/drive.py"}},
+	}
+	for _, program := range []string{"psql", "pgbench", "pg_dump"} {
+		all = append(all, driver{
+			name: program, runtime: "bash", needs: filepath.Join(binDir(t), program),
+			args: []string{"drivers/" + program + "/drive.sh"}, env: []string{"PATH=" + binDir(t) + ":" + os.Getenv("PATH")},
+		})
+	}
+	const python = "/usr/lib/python3/dist-packages"
+	for file, module := range map[string]string{
+		"psycopg3": "psycopg", "psycopg2_": "psycopg2", "asyncpg_": "asyncpg", "sqlalchemy_": "sqlalchemy",
+	} {
+		all = append(all, driver{
+			name: strings.Trim(file, "_"), runtime: "/usr/bin/python3", needs: filepath.Join(python, module),
+			args: []string{"drivers/python/" + file + ".py"}, env: []string{"PYTHONDONTWRITEBYTECODE=1"},
+		})
+	}
+	return append(all, nodeDrivers(t)...)
+}
+
+func nodeDrivers(t *testing.T) []driver {
 	t.Helper()
 	modules, err := filepath.Abs("../.cache/drivers/node/node_modules")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const jar = "/usr/share/java/postgresql.jar"
-	return []driver{
-		{
-			name: "node", runtime: "node", needs: filepath.Join(modules, "pg"),
-			args: []string{"drivers/node/drive.js"}, env: []string{"NODE_PATH=" + modules},
-		},
-		{
-			name: "psycopg", runtime: "/usr/bin/python3", needs: "/usr/lib/python3/dist-packages/psycopg",
-			args: []string{"drivers/psycopg/drive.py"},
-		},
-		{
-			name: "jdbc", runtime: "java", needs: jar,
-			args: []string{"-Xint", "-cp", jar, "drivers/jdbc/Drive.java"}, // a short run: no compiling at run time
-		},
+	var all []driver
+	for file, module := range map[string]string{
+		"pg": "pg", "postgresjs": "postgres", "drizzle": "drizzle-orm", "kysely": "kysely", "knex": "knex",
+		"sequelize": "sequelize", "typeorm": "typeorm",
+	} {
+		all = append(all, driver{
+			name: file, runtime: "node", needs: filepath.Join(modules, module),
+			args: []string{"drivers/node/" + file + ".js"}, env: []string{"NODE_PATH=" + modules},
+		})
 	}
+	return all
 }
 
-// TestDrivers runs each driver's program against the cluster, over TLS and without.
+// driversPool is the size of the pool that all programs share: what one of them left in a connection, the next would
+// find, and its own connections take turns.
+const driversPool = "2"
+
+// TestDrivers runs each driver's program against the cluster over TLS, and those that bring their own TLS without too.
 func TestDrivers(t *testing.T) {
 	c := cluster(t)
+	conn := c.mustConnect(t)
+	mustExec(t, conn, "CALL neki.set_parameter(scope => 'gateway', name => 'pool-capacity', value => '"+driversPool+"')")
+	t.Cleanup(func() {
+		_, _ = conn.Exec(context.Background(), "CALL neki.set_parameter(scope => 'gateway', name => 'pool-capacity', value => '20')")
+	})
 	for _, d := range drivers(t) {
 		t.Run(d.name+"/tls", func(t *testing.T) { d.run(t, c.environ(), "neki") })
-		t.Run(d.name+"/plain", func(t *testing.T) { d.run(t, c.environ("PGSSLMODE=disable"), "neki") })
+		switch d.name {
+		case "pg", "jdbc", "psycopg3", "asyncpg", "postgresjs":
+			t.Run(d.name+"/plain", func(t *testing.T) { d.run(t, c.environ("PGSSLMODE=disable"), "neki") })
+		}
 	}
 }
 

@@ -98,21 +98,30 @@ need_regress() {
   pg_regress_bin >/dev/null || die "pg_regress was not found under /usr/lib/postgresql/*/lib/pgxs; name it in NEKI_PG_REGRESS"
 }
 
+# missing prints those of the packages that are not installed.
+missing() {
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+  done
+}
+
 need_drivers() {
   local packages=()
-  /usr/bin/python3 -c 'import psycopg' 2>/dev/null || packages+=(python3 python3-psycopg)
+  mapfile -t packages < <(missing python3 python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy \
+    ruby-pg libdbd-pg-perl php-cli php-pgsql odbc-postgresql unixodbc python3-pyodbc libpostgresql-jdbc-java)
   command -v javac >/dev/null || packages+=(default-jdk-headless)
-  [ -f /usr/share/java/postgresql.jar ] || packages+=(libpostgresql-jdbc-java)
   command -v node >/dev/null || packages+=(nodejs)
   command -v npm >/dev/null || packages+=(npm)
+  [ -x "$(server_bin)/pgbench" ] && [ -x "$(server_bin)/pg_dump" ] || packages+=("postgresql-client-$(major "$(server_bin)/postgres")" postgresql-contrib)
   [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
   if ! cmp -s regress/drivers/node/package-lock.json "$drivers/node/package-lock.json" || [ ! -d "$drivers/node/node_modules/pg" ]; then
-    say "installing node-postgres into $drivers/node"
+    say "installing node drivers into $drivers/node"
     rm -rf "$drivers/node"
     mkdir -p "$drivers/node"
     cp regress/drivers/node/package.json "$drivers/node/"
     (cp regress/drivers/node/package-lock.json "$drivers/node/" && cd "$drivers/node" && npm ci --silent --no-audit --no-fund) ||
-      { rm -f "$drivers/node/package-lock.json"; die "npm could not install node-postgres"; }
+      { rm -f "$drivers/node/package-lock.json"; die "npm could not install the node drivers"; }
   fi
 }
 

@@ -1,3 +1,5 @@
+import java.io.StringReader;
+import java.io.StringWriter;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
@@ -6,6 +8,8 @@ import java.sql.SQLException;
 import java.sql.Savepoint;
 import java.util.Objects;
 import java.util.Properties;
+import org.postgresql.PGConnection;
+import org.postgresql.jdbc.AutoSave;
 import org.postgresql.util.PSQLException;
 
 /**
@@ -129,6 +133,64 @@ public class Drive {
     expect(one(c, "SELECT string_agg(id::text, ',' ORDER BY id) FROM drv_jdbc"), "1,2,4");
   }
 
+  // copyAndLargeObjects moves rows by COPY and bytes by the function call message.
+  static void copyAndLargeObjects(Connection c) throws Exception {
+    PGConnection pg = c.unwrap(PGConnection.class);
+    StringBuilder rows = new StringBuilder();
+    for (int i = 100; i < 2100; i++) {
+      rows.append(i).append("\tcopied\t0\n");
+    }
+    expect(pg.getCopyAPI().copyIn("COPY drv_jdbc FROM STDIN", new StringReader(rows.toString())), 2000L);
+    StringWriter out = new StringWriter();
+    expect(pg.getCopyAPI().copyOut("COPY (SELECT * FROM drv_jdbc WHERE id >= 100 ORDER BY id) TO STDOUT", out), 2000L);
+    expect(out.toString(), rows.toString());
+    run(c, "DELETE FROM drv_jdbc WHERE id >= 100");
+    c.setAutoCommit(false);
+    long oid = pg.getLargeObjectAPI().createLO();
+    try (var large = pg.getLargeObjectAPI().open(oid)) {
+      large.write(new byte[100_000]);
+    }
+    c.commit();
+    try (var large = pg.getLargeObjectAPI().open(oid)) {
+      expect(large.size(), 100_000);
+    }
+    pg.getLargeObjectAPI().delete(oid);
+    c.commit();
+    c.setAutoCommit(true);
+  }
+
+  static void notifications(Connection sender) throws SQLException {
+    try (Connection listener = connect(null)) {
+      run(listener, "LISTEN drv_jdbc");
+      run(sender, "NOTIFY drv_jdbc, 'hello'");
+      var came = listener.unwrap(PGConnection.class).getNotifications(10_000);
+      expect(came.length, 1);
+      expect(came[0].getParameter(), "hello");
+    }
+  }
+
+  static void timeout(Connection c) throws SQLException {
+    try (var s = c.createStatement()) {
+      s.setQueryTimeout(1); // the driver sends a cancel
+      expectError("57014", () -> s.execute("SELECT pg_sleep(10)"));
+    }
+    expect(one(c, "SELECT 42"), 42);
+  }
+
+  // autosave lets a transaction go on after an error: a savepoint before every statement.
+  static void autosave() throws SQLException {
+    try (Connection c = connect(null)) {
+      c.unwrap(PGConnection.class).setAutosave(AutoSave.ALWAYS);
+      c.setAutoCommit(false);
+      run(c, "INSERT INTO drv_jdbc VALUES (5, 'five', 50)");
+      expectError("23505", () -> run(c, "INSERT INTO drv_jdbc VALUES (5, 'twice', 50)"));
+      expect(one(c, "SELECT v FROM drv_jdbc WHERE id = 5"), "five");
+      c.commit();
+      run(c, "DELETE FROM drv_jdbc WHERE id = 5");
+      c.commit();
+    }
+  }
+
   static void replica() throws SQLException {
     try (Connection c = connect("-c __neki.target=replica -c __neki.replica_consistency=bounded:30s")) {
       for (int i = 0; i < 8; i++) {
@@ -144,13 +206,17 @@ public class Drive {
     }
   }
 
-  public static void main(String[] args) throws SQLException {
+  public static void main(String[] args) throws Exception {
     try (Connection c = connect(null)) {
       run(c, "DROP TABLE IF EXISTS drv_jdbc");
       run(c, "CREATE TABLE drv_jdbc (id int PRIMARY KEY, v text, n numeric)");
       run(c, "INSERT INTO drv_jdbc VALUES (1, 'one', 10), (2, 'two', 20)");
       preparedStatements(c);
       transactions(c);
+      copyAndLargeObjects(c);
+      notifications(c);
+      timeout(c);
+      autosave();
       if (args.length > 0 && args[0].equals("neki")) {
         replica();
       }

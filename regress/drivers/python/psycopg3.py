@@ -2,25 +2,17 @@
 libpq. Any failed expectation ends it with code 1 and says which."""
 
 import datetime
-import sys
+import threading
 
 import psycopg
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
-
-def expect(got, want):
-    if got != want:
-        raise AssertionError(f"got {got!r}, want {want!r}")
+from expect import NEKI, REPLICA, expect, raises
 
 
 def expect_error(sqlstate, run):
-    try:
-        run()
-    except psycopg.Error as error:
-        expect(error.sqlstate, sqlstate)
-        return error
-    raise AssertionError(f"no error, want {sqlstate}")
+    return raises(run, psycopg.Error, sqlstate, "sqlstate")
 
 
 def prepared_statements(conn):
@@ -74,9 +66,23 @@ def pipeline_and_copy(conn):
         expect(sum(1 for _ in cur), 2000)
 
 
+def notifications(sender):
+    with psycopg.connect(autocommit=True) as listener:
+        listener.execute("LISTEN drv_psycopg")
+        sender.execute("NOTIFY drv_psycopg, 'hello'")
+        expect(next(listener.notifies()).payload, "hello")
+
+
+def cancelled(conn):
+    cancel = threading.Timer(0.1, conn.cancel)
+    cancel.start()
+    expect_error("57014", lambda: conn.execute("SELECT pg_sleep(10)"))
+    cancel.join()
+    expect(conn.execute("SELECT 42").fetchone(), (42,))
+
+
 def replica():
-    options = "-c __neki.target=replica -c __neki.replica_consistency=bounded:30s"
-    with psycopg.connect(options=options, autocommit=True) as conn:
+    with psycopg.connect(options=REPLICA, autocommit=True) as conn:
         for _ in range(8):
             expect(conn.execute("SELECT pg_is_in_recovery()", prepare=True).fetchone(), (True,))
         expect_error("25006", lambda: conn.execute("INSERT INTO drv_psycopg VALUES (9, %s, 9)", ("refused",)))
@@ -94,10 +100,11 @@ def main():
         prepared_statements(conn)
         transactions(conn)
         pipeline_and_copy(conn)
-        if sys.argv[1:] == ["neki"]:
+        notifications(conn)
+        cancelled(conn)
+        if NEKI:
             replica()
         conn.execute("DROP TABLE drv_psycopg")
-    print("psycopg: all as expected")
 
 
 main()

@@ -1,11 +1,11 @@
-// What a Node program does with a database, through node-postgres. Connects with the PG* variables; TLS by
-// PGSSLMODE=verify-full and PGSSLROOTCERT. Any failed expectation ends it with code 1 and says which.
+// What a Node program does with a database, through node-postgres, pg-cursor and pg-query-stream. Connects with the
+// PG* variables. Any failed expectation ends it with code 1 and says which.
 'use strict'
 const assert = require('node:assert/strict')
-const fs = require('node:fs')
-const { Client, Pool } = require('pg')
-
-const ssl = process.env.PGSSLMODE === 'disable' ? false : { ca: fs.readFileSync(process.env.PGSSLROOTCERT, 'utf8') }
+const { Client, Connection, Pool } = require('pg')
+const Cursor = require('pg-cursor')
+const QueryStream = require('pg-query-stream')
+const { neki, replicaOptions, run, ssl } = require('./lib')
 
 async function connect(options) {
   const client = new Client({ ssl, options, connectionTimeoutMillis: 10000 })
@@ -39,8 +39,61 @@ async function transactions(client) {
   assert.deepEqual(rows.map(r => r.id), [1, 2, 4])
 }
 
+async function streaming(client) {
+  const cursor = client.query(new Cursor('SELECT generate_series(1, $1::int) AS i', [1000]))
+  assert.deepEqual((await cursor.read(10)).map(r => r.i), Array.from({ length: 10 }, (_, i) => i + 1))
+  assert.equal((await cursor.read(10))[0].i, 11)
+  await cursor.close()
+  let seen = 0
+  for await (const row of client.query(new QueryStream('SELECT generate_series(1, 1000) AS i', [], { batchSize: 100 }))) {
+    assert.equal(row.i, ++seen)
+  }
+  assert.equal(seen, 1000)
+  await client.query('BEGIN')
+  const a = client.query(new Cursor('SELECT generate_series(1, 20) AS i', []))
+  assert.equal((await a.read(5)).length, 5)
+  await a.close()
+  await client.query('COMMIT')
+}
+
+async function notifications(sender) {
+  const listener = await connect()
+  const came = new Promise(resolve => listener.once('notification', resolve))
+  await listener.query('LISTEN drv_node')
+  await sender.query("SELECT pg_notify('drv_node', $1)", ['hello'])
+  assert.equal((await came).payload, 'hello')
+  await listener.end()
+}
+
+// cancel sends a cancel request, on a connection of its own, for what the client runs.
+function cancel({ processID, secretKey }) {
+  return new Promise((resolve, reject) => {
+    const con = new Connection({ ssl })
+    con.on('error', reject)
+    con.on('end', resolve)
+    con.on('connect', () => ssl ? con.requestSsl() : con.cancel(processID, secretKey))
+    con.on('sslconnect', () => con.cancel(processID, secretKey))
+    con.connect(Number(process.env.PGPORT), process.env.PGHOST)
+  })
+}
+
+async function timeout(client) {
+  await client.query('BEGIN')
+  await client.query('SET LOCAL statement_timeout = 50')
+  await assert.rejects(client.query('SELECT pg_sleep(10)'), { code: '57014' })
+  await client.query('ROLLBACK')
+  const other = await connect()
+  const slow = assert.rejects(other.query('SELECT pg_sleep(10)'), { code: '57014' })
+  for (let done = false; !done;) { // a cancel may come before its statement
+    await cancel(other)
+    done = await Promise.race([slow.then(() => true), new Promise(resolve => setTimeout(resolve, 50, false))])
+  }
+  assert.equal((await other.query('SELECT 42 AS n')).rows[0].n, 42)
+  await other.end()
+}
+
 async function replica() {
-  const client = await connect('-c __neki.target=replica -c __neki.replica_consistency=bounded:30s')
+  const client = await connect(replicaOptions)
   const { rows } = await client.query('SELECT pg_is_in_recovery() AS recovering')
   assert.deepEqual(rows, [{ recovering: true }])
   const named = { name: 'recovering', text: 'SELECT pg_is_in_recovery() AS recovering, $1::int AS i' }
@@ -61,21 +114,18 @@ async function manyAtOnce() {
   await pool.end()
 }
 
-async function main() {
+run(async () => {
   const client = await connect()
   await client.query('DROP TABLE IF EXISTS drv_node')
   await client.query('CREATE TABLE drv_node (id int PRIMARY KEY, v text, n numeric)')
   await client.query("INSERT INTO drv_node VALUES (1, 'one', 10), (2, 'two', 20)")
   await preparedStatements(client)
   await transactions(client)
-  if (process.argv[2] === 'neki') await replica()
+  await streaming(client)
+  await notifications(client)
+  await timeout(client)
+  if (neki) await replica()
   await manyAtOnce()
   await client.query('DROP TABLE drv_node')
   await client.end()
-  console.log('node-postgres: all as expected')
-}
-
-main().catch(error => {
-  console.error(error)
-  process.exit(1)
 })
