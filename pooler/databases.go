@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,7 @@ type database struct {
 	name      string
 	functions *plan.Functions
 	relations *plan.RelCatalog
+	changes   atomic.Uint64 // of what there was: statements prepared before may give other columns than those prepared after
 
 	mu   sync.Mutex
 	envs map[envKey]*plan.Env // shared by sessions that are alike

@@ -3,6 +3,7 @@ package pooler
 import (
 	"bytes"
 	"encoding/binary"
+	"strconv"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -137,10 +138,19 @@ func (c *Session) readParse(o *op, body []byte) bool {
 	if o.err = c.tooManyStatements(0); o.err != nil {
 		return true
 	}
-	path, _ := c.vars.GUC("search_path")
-	o.named = &preparedStatement{name: string(name), shared: c.srv.prepared.Intern(text, types, path), plan: p}
+	o.named = &preparedStatement{name: string(name), shared: c.srv.prepared.Intern(text, types, c.scope()), plan: p}
 	c.keep(o.named)
 	return true
+}
+
+// scope is what the meaning of a statement's text depends on when it is prepared. A server refuses to run a prepared
+// statement whose columns have changed since; so no client gets one that was prepared before the last change.
+func (c *Session) scope() string {
+	path, _ := c.vars.GUC("search_path")
+	if n := c.db.changes.Load(); n > 0 {
+		path += "\x00" + strconv.FormatUint(n, 36)
+	}
+	return path
 }
 
 // maxStatements bounds the named statements of one client.

@@ -335,8 +335,7 @@ func (c *Session) spell(o *op, text []byte, span sqlparse.Span, server []byte) {
 	if s := o.named; s != nil {
 		if s.written == nil || s.spelled != o.runs {
 			s.written, s.spelled = s.original(), o.runs
-			path, _ := c.vars.GUC("search_path")
-			s.shared = c.srv.prepared.Intern(backend.AppendRenamed(nil, text, span.Start, span.End, server), s.written.Types(), path)
+			s.shared = c.srv.prepared.Intern(backend.AppendRenamed(nil, text, span.Start, span.End, server), s.written.Types(), c.scope())
 		}
 		return
 	}

@@ -395,6 +395,10 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 
 // followDDL makes known what other sessions must not go on believing.
 func (c *Session) followDDL(p *plan.Plan) {
+	if strings.HasPrefix(p.Tag, "ALTER ") || strings.HasPrefix(p.Tag, "DROP ") {
+		c.db.changes.Add(1)
+		c.tx.altered = true
+	}
 	switch {
 	case p.ChangesDefaults:
 		c.srv.pools.Retire("")

@@ -13,6 +13,7 @@ type transaction struct {
 	base       *settings.Vars // the settings at its start
 	savepoints []savepoint
 	state      plan.TxState
+	altered    bool // something was altered or dropped in it
 }
 
 type savepoint struct {
@@ -40,20 +41,20 @@ func (t *transaction) lost(c *Session) {
 
 func (t *transaction) end() {
 	t.savepoints = t.savepoints[:0]
-	t.base, t.state = nil, plan.TxNone
+	t.base, t.state, t.altered = nil, plan.TxNone, false
 }
 
 // committed makes the present settings those that the next rollback returns to.
 func (t *transaction) committed(c *Session) {
 	t.savepoints = t.savepoints[:0]
 	t.base = c.vars
-	t.state = plan.TxNone
+	t.state, t.altered = plan.TxNone, false
 }
 
 // rolledBack takes the settings back, here and in what is known of the server.
 func (t *transaction) rolledBack(c *Session) {
 	t.savepoints = t.savepoints[:0]
-	t.state = plan.TxNone
+	t.state, t.altered = plan.TxNone, false
 	if t.base == nil || t.base == c.vars {
 		return
 	}
@@ -67,6 +68,9 @@ func (t *transaction) control(c *Session, p *plan.Plan, tag []byte) {
 		t.base = c.vars
 		t.state = plan.BeginState(p.Tx.ReadOnly != nil && *p.Tx.ReadOnly, p.Tx.Isolation)
 	case sqlparse.KindCommit:
+		if t.altered { // what others have prepared meanwhile is of before
+			c.db.changes.Add(1)
+		}
 		t.ended(c, p, bytes.HasPrefix(tag, []byte("ROLLBACK"))) // COMMIT of a failed transaction rolls back
 	case sqlparse.KindRollback:
 		t.ended(c, p, true)

@@ -158,11 +158,18 @@ var discardTargets = map[pg_query.DiscardMode]DiscardTarget{
 	pg_query.DiscardMode_DISCARD_TEMP:      DiscardTemp,
 }
 
-// classifyAction handles the statements that act without being queries: they are writes all.
+// strongestStandbyLock is ROW EXCLUSIVE, the strongest table lock that a standby takes.
+// https://www.postgresql.org/docs/current/hot-standby.html
+const strongestStandbyLock = 3
+
+// classifyAction handles the statements that act without being queries: they are writes, but for weak locks.
 func (s *Statement) classifyAction(node any, span Span) bool {
 	switch n := node.(type) {
 	case *pg_query.LockStmt:
 		s.Kind = KindLock
+		if n.Mode <= strongestStandbyLock {
+			return true
+		}
 	case *pg_query.DoStmt:
 		s.Kind = KindDo
 		s.Effects |= EffectOpaque

@@ -32,7 +32,13 @@ func (m maker) judge(p *Plan, st *sqlparse.Statement) {
 		p.neutral(RouteOne, "prepares only")
 	case sqlparse.KindExecute:
 		m.judgeExecute(p, st)
-	case sqlparse.KindListen, sqlparse.KindNotify, sqlparse.KindLock, sqlparse.KindCall, sqlparse.KindDo,
+	case sqlparse.KindLock:
+		if st.Effects.Any(sqlparse.EffectWrites) {
+			p.write(st.Tag, "")
+		} else {
+			p.neutral(RouteOne, "a lock that standbys take too")
+		}
+	case sqlparse.KindListen, sqlparse.KindNotify, sqlparse.KindCall, sqlparse.KindDo,
 		sqlparse.KindDDL, sqlparse.KindVacuum:
 		p.write(st.Tag, "")
 	case sqlparse.KindCopy:
