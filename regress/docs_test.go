@@ -164,3 +164,50 @@ func keysOf(t reflect.Type) []string {
 	}
 	return keys
 }
+
+var (
+	tableRow = regexp.MustCompile(`(?m)^\|.*\|$`)
+	testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+)
+
+// TestCompatibilityNamesItsTests holds each row of the table of features to a test that exists.
+func TestCompatibilityNamesItsTests(t *testing.T) {
+	files, err := filepath.Glob("../*/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deeper, err := filepath.Glob("../*/*/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{}
+	for _, file := range append(files, deeper...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testFunc.FindAllSubmatch(text, -1) {
+			exists[string(m[1])] = true
+		}
+	}
+	manual, err := os.ReadFile("../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range testName.FindAllString(string(manual), -1) {
+		if !exists[name] {
+			t.Errorf("compatibility.md names %s, which does not exist", name)
+		}
+	}
+	features, _, _ := strings.Cut(string(manual), "## PostgreSQL's own")
+	rows := tableRow.FindAllString(features, -1)
+	if len(rows) < 10 {
+		t.Fatalf("only %d rows in the table of features", len(rows))
+	}
+	for _, row := range rows[2:] {
+		if !testName.MatchString(row) {
+			t.Errorf("no test in %s", row)
+		}
+	}
+}

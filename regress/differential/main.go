@@ -35,7 +35,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.dir, "dir", ".", "folder of .sql files; psql runs there")
 	flag.StringVar(&o.schedule, "schedule", "", "file with the order of scripts, as pg_regress reads it (default: all, by name)")
-	flag.StringVar(&o.out, "out", "out/differential", "folder for outputs")
+	flag.StringVar(&o.out, "out", ".cache/differential", "folder for outputs")
 	flag.StringVar(&o.direct, "direct", "", "PG* variables of the Postgres")
 	flag.StringVar(&o.through, "through", "", "PG* variables of the gateway")
 	flag.StringVar(&o.fresh, "fresh", "", "database to connect to for making PGDATABASE anew")

@@ -54,6 +54,9 @@ type Mask struct {
 // ProcessIDs hides the process ids of notifications, which are never the same twice.
 var ProcessIDs = Mask{regexp.MustCompile(`from server process with PID \d+`), "from server process with PID N"}
 
+// Sources hides where in Postgres's code an error was raised.
+var Sources = Mask{regexp.MustCompile(`(?m)^LOCATION:  .*$`), "LOCATION:  somewhere"}
+
 // Result is what came of one script.
 type Result struct {
 	Script string

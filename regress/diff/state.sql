@@ -1,0 +1,38 @@
+-- What a session keeps between statements and loses with its end.
+SET work_mem = '7MB';
+\c
+SHOW work_mem;
+SET search_path = pg_catalog, public;
+BEGIN;
+SET LOCAL work_mem = '9MB';
+SELECT set_config('DateStyle', 'German', false);
+SAVEPOINT s;
+SET TimeZone = 'Asia/Tokyo';
+ROLLBACK TO s;
+SHOW TimeZone;
+SHOW DateStyle;
+ROLLBACK;
+SHOW work_mem;
+SHOW DateStyle;
+SHOW search_path;
+RESET ALL;
+SHOW search_path;
+CREATE TEMP TABLE mine (k int, v text) ON COMMIT DELETE ROWS;
+INSERT INTO mine VALUES (1, 'gone');
+SELECT * FROM mine;
+BEGIN;
+INSERT INTO mine VALUES (2, 'here');
+SELECT * FROM mine;
+COMMIT;
+DISCARD TEMP;
+SELECT * FROM mine;
+PREPARE p (int) AS SELECT $1 + 1;
+EXECUTE p (41);
+EXECUTE p ('x');
+DEALLOCATE p;
+EXECUTE p (1);
+SELECT pg_advisory_lock(4711), pg_try_advisory_lock(4711);
+SELECT pg_advisory_unlock(4711), pg_advisory_unlock(4711), pg_advisory_unlock(4711);
+LISTEN diff_channel;
+NOTIFY diff_channel, 'to itself';
+UNLISTEN *;
