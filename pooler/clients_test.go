@@ -54,3 +54,19 @@ func TestWeakLocksOnReplicas(t *testing.T) {
 		simple(t, conn, "ROLLBACK")
 	}
 }
+
+// TestNothingInAFailedTransaction sends empty texts to a failed transaction: it is no error to do nothing.
+func TestNothingInAFailedTransaction(t *testing.T) {
+	g := startGateway(t, gatewayOptions{})
+	conn := g.connect("")
+	_, _ = trySimple(conn, "BEGIN; SELECT 1/0")
+	for _, text := range []string{"", ";", "-- a remark"} {
+		if _, err := trySimple(conn, text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if _, err := conn.PgConn().ExecParams(t.Context(), text, nil, nil, nil, nil).Close(); err != nil {
+			t.Errorf("%q in the extended protocol: %v", text, err)
+		}
+	}
+	simple(t, conn, "ROLLBACK")
+}

@@ -101,6 +101,9 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 // can't be done in any.
 func setsOwn(p *plan.Plan) bool { return p != nil && p.Set != nil && p.Route.Kind == plan.RouteLocal }
 
+// inFailed reports whether p is answered in a failed transaction too: a SET with its own error, nothing with nothing.
+func inFailed(p *plan.Plan) bool { return setsOwn(p) || p != nil && p.Kind == sqlparse.KindEmpty }
+
 // setOwn runs SET and RESET of a __neki setting.
 func (c *Session) setOwn(s *sqlparse.SetStmt) (answer, error) {
 	tag := "SET"

@@ -184,7 +184,7 @@ func (c *Session) runOwnOp(o *op) error {
 	if o.err != nil {
 		return c.failOwn(o.err)
 	}
-	if c.status == 'E' && !setsOwn(o.plan) && !c.endsFailed(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
+	if c.status == 'E' && !inFailed(o.plan) && !c.endsFailed(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
 		return c.failOwn(errFailedTx)
 	}
 	body := w.in[o.at+5 : o.end]

@@ -301,7 +301,7 @@ func blanked(text []byte, start, end int) []byte {
 func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) error {
 	w := c.work
 	c.note(part.Plan)
-	if c.status == 'E' && !setsOwn(part.Plan) && !c.endsFailed(part.Plan) {
+	if c.status == 'E' && !inFailed(part.Plan) && !c.endsFailed(part.Plan) {
 		return c.failPart(errFailedTx)
 	}
 	if c.spreads(part.Plan) {
