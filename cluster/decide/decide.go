@@ -50,7 +50,11 @@ func active(s *Shard, v *Verdict) {
 	case LeaderDown:
 		// It was not replaced, or has died too often for another to fare better.
 		l := s.member(s.Rule.Leader)
-		if !l.Held && !l.Busy {
+		switch {
+		case l.Busy:
+		case l.Held && l.desired() == catalog.DesiredRun:
+			v.do(Action{Kind: Release, Node: l.ID, Term: s.Rule.Term})
+		case !l.Held:
 			v.do(Action{Kind: Start, Node: l.ID, Term: s.Rule.Term, Sub: s.Rule.Sub})
 		}
 		v.Soon = s.Timing.Straggler
@@ -163,6 +167,10 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 		v.do(Action{Kind: Recruit, Node: m.ID, Term: s.Rule.Term})
 	case m.Exited && !m.Standby && m.Promises.RevokedBelowTerm < s.Rule.Term: // it comes up as a standby then
 		v.do(Action{Kind: Recruit, Node: m.ID, Term: s.Rule.Term})
+	case m.Hung:
+		if m.HungFor >= s.Timing.Hung {
+			v.do(Action{Kind: Restart, Node: m.ID, Term: s.Rule.Term})
+		}
 	case m.Exited && m.ExitedFor >= s.Timing.Restart:
 		s.rebuild(v, l, m, cohort, "its Postgres does not start")
 	default:
@@ -184,7 +192,7 @@ func (s *Shard) tendStandby(v *Verdict, l, m *Member, cohort bool) {
 	}
 	switch lineage {
 	case Behind:
-		if m.Source != l.ID || m.SourceAt != l.Address || m.FollowTerm != s.Rule.Term {
+		if m.Primary || m.Source != l.ID || m.SourceAt != l.Address || m.FollowTerm != s.Rule.Term {
 			v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term})
 		}
 	case Diverged:

@@ -63,6 +63,7 @@
 //     stop cleanly; pg_rewind or an empty directory and base backup; configuration; start as standby; Replaced, fsync. An
 //     agent that finds RewindInProgress at its start says Broken.
 //   - Start: HowToStart with ordered; then the barrier (same row, same term) before clients are let in.
+//   - Restart: kill -9 as Recruit does, then HowToStart. A Recruit of a standby that is hung does so, too.
 //   - Hold and Release: Hold on disk; stop, or start by HowToStart.
 //
 // Always: HowToStart before any start; Serves every sixth of the isolation timeout on a primary, else NOT serving on the

@@ -93,6 +93,9 @@ func (n *node) perform(o order, end func(ok bool)) {
 		n.disk.Hold = false
 		n.save()
 		finish(true)
+	case decide.Restart:
+		n.pg.kill()
+		finish(true)
 	case decide.Resume:
 		n.pg.paused = 0
 		finish(true)
@@ -111,7 +114,7 @@ func (n *node) recruit(a decide.Action, end func(bool)) {
 	switch {
 	case n.w.flaws.PledgeWithoutCut && !p.primary:
 		pledge()
-	case p.running && p.primary && n.disk.Promises.ResignedTerm == n.disk.Promises.OwnTerm && p.fenced:
+	case p.running && p.primary && p.fenced && n.disk.Promises.ResignedTerm > 0 && n.disk.Promises.ResignedTerm == n.disk.Promises.OwnTerm:
 		pledge()
 	case p.running && p.primary && n.disk.Promises.OwnTerm == a.Term:
 		pledge()
@@ -123,6 +126,10 @@ func (n *node) recruit(a decide.Action, end func(bool)) {
 		})
 	case n.disk.Promises.RevokedBelowTerm >= a.Term:
 		end(true)
+	case p.frozen: // it can't be told anything
+		p.kill()
+		n.becomeStandby()
+		pledge()
 	default:
 		n.becomeStandby()
 		n.later(n.w.upTo(50*time.Millisecond), func() {

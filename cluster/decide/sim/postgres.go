@@ -292,7 +292,10 @@ func (p *postgres) kill() {
 	}
 	p.running, p.frozen, p.primary, p.open, p.pending = false, false, false, false, nil
 	p.life++
-	p.link = nil
+	if l := p.link; l != nil {
+		p.link = nil
+		p.n.w.after(p.n.w.upTo(5*time.Second), l.close) // at the latest by wal_sender_timeout
+	}
 	for _, l := range p.links {
 		if l != nil {
 			l.closed = true

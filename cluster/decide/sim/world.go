@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -32,20 +31,55 @@ type event struct {
 	do  func()
 }
 
+// before orders events by time, and those of one time by when they were made.
+func (e *event) before(f *event) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
+
+// agenda is a heap of events.
 type agenda []event
 
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].seq < a[j].seq
+func (a *agenda) push(e event) {
+	q := append(*a, e)
+	i := len(q) - 1
+	for i > 0 {
+		up := (i - 1) / 4
+		if !e.before(&q[up]) {
+			break
+		}
+		q[i] = q[up]
+		i = up
+	}
+	q[i] = e
+	*a = q
 }
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(event)) }
-func (a *agenda) Pop() any {
-	last := len(*a) - 1
-	e := (*a)[last]
-	(*a)[last].do = nil
-	*a = (*a)[:last]
-	return e
+
+func (a *agenda) pop() event {
+	q := *a
+	first, last := q[0], q[len(q)-1]
+	q[len(q)-1].do = nil
+	q = q[:len(q)-1]
+	*a = q
+	if len(q) == 0 {
+		return first
+	}
+	i := 0
+	for {
+		least := i*4 + 1
+		if least >= len(q) {
+			break
+		}
+		for c := least + 1; c < min(i*4+5, len(q)); c++ {
+			if q[c].before(&q[least]) {
+				least = c
+			}
+		}
+		if last.before(&q[least]) {
+			break
+		}
+		q[i] = q[least]
+		i = least
+	}
+	q[i] = last
+	return first
 }
 
 // world is one run.
@@ -123,7 +157,7 @@ func (w *world) begin() {
 // run runs until the end or the first failure.
 func (w *world) run() *Failure {
 	for len(w.queue) > 0 && w.failed == nil {
-		e := heap.Pop(&w.queue).(event)
+		e := w.queue.pop()
 		if e.at > w.end {
 			break
 		}
@@ -138,7 +172,7 @@ func (w *world) run() *Failure {
 
 func (w *world) at(t time.Duration, do func()) {
 	w.seq++
-	heap.Push(&w.queue, event{max(t, w.now), w.seq, do})
+	w.queue.push(event{max(t, w.now), w.seq, do})
 }
 
 func (w *world) after(d time.Duration, do func()) { w.at(w.now+d, do) }
