@@ -59,7 +59,11 @@ func active(s *Shard, v *Verdict) {
 		}
 		v.Soon = s.Timing.Straggler
 		return
-	case LeaderUnresponsive, LeaderStalled, LeaderSelfFenced, LeaderHostLost, LeaderUnreachable, LeaderReplicatesOnly,
+	case LeaderUnresponsive: // it can't be replaced without its own data
+		v.do(Action{Kind: Restart, Node: s.Rule.Leader, Term: s.Rule.Term, Sub: s.Rule.Sub})
+		v.Soon = s.Timing.Straggler
+		return
+	case LeaderStalled, LeaderSelfFenced, LeaderHostLost, LeaderUnreachable, LeaderReplicatesOnly,
 		LeaderNotLeading, LeaderStarting:
 		v.Soon = s.Timing.Straggler
 		return

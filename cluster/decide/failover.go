@@ -80,7 +80,7 @@ func (s *Shard) safe(chain []*catalog.Rule, set map[string]bool) bool {
 func (s *Shard) reachable(chain []*catalog.Rule, without string) bool {
 	set, able := map[string]bool{}, false
 	for _, m := range s.electors(chain) {
-		if m.ID == without || !s.usable(m) {
+		if m.ID == without || !s.usable(m) || m.Held && m.desired() != catalog.DesiredRun {
 			continue
 		}
 		set[m.ID] = true
@@ -91,7 +91,7 @@ func (s *Shard) reachable(chain []*catalog.Rule, without string) bool {
 
 // electable tells whether a member could lead.
 func (s *Shard) electable(m *Member) bool {
-	return (!m.Rdonly || s.Flaws.PromoteRdonly) && m.desired() == catalog.DesiredRun && !m.Held && !m.Stalled && !m.Busy
+	return (!m.Rdonly || s.Flaws.PromoteRdonly) && m.desired() == catalog.DesiredRun && !m.Stalled && !m.Busy
 }
 
 // nextTerm gives the rule with which a new leader is looked for. The rule before stays in it for as long as commits of
@@ -195,6 +195,9 @@ func (s *Shard) recruitAll(v *Verdict, chain []*catalog.Rule) {
 		}
 	}
 	for _, m := range s.electors(chain) {
+		if m.Known && m.Held && m.desired() == catalog.DesiredRun {
+			v.do(Action{Kind: Release, Node: m.ID, Term: s.Rule.Term})
+		}
 		if m.Known && !m.Empty && m.ID != spare && (m.Promises.RevokedBelowTerm < s.Rule.Term || m.Primary && m.OwnTerm < s.Rule.Term && !resigned(m)) {
 			v.do(Action{Kind: Recruit, Node: m.ID, Term: s.Rule.Term})
 		}
@@ -204,12 +207,18 @@ func (s *Shard) recruitAll(v *Verdict, chain []*catalog.Rule) {
 // choose gives the recruit that shall lead: one that is furthest; among equals whom the operator named, who has
 // replayed all, then the first.
 func (s *Shard) choose(chain []*catalog.Rule, q quorum) *Member {
-	var able []*Member
+	var able, furthest []*Member
 	for _, m := range s.electors(chain) {
-		p, _ := m.Position()
-		if q.set[m.ID] && !s.better(q.best, p) && s.electable(m) {
+		if p, _ := m.Position(); !q.set[m.ID] || s.better(q.best, p) || m.Busy {
+			continue
+		}
+		furthest = append(furthest, m)
+		if s.electable(m) {
 			able = append(able, m)
 		}
+	}
+	if len(able) == 0 {
+		able = furthest // one that is to be fenced, say: it alone has all, and hands over afterwards
 	}
 	if len(able) == 0 {
 		return nil
@@ -252,6 +261,13 @@ func promote(s *Shard, v *Verdict) {
 	r := s.Rule
 	x := s.member(r.Leader)
 	switch {
+	case x != nil && x.Known && x.Held && x.desired() == catalog.DesiredRun:
+		v.do(Action{Kind: Release, Node: x.ID, Term: r.Term})
+		return
+	case x != nil && x.Known && x.HungFor >= s.Timing.Hung && !s.reachable(Chain(&r), x.ID):
+		v.do(Action{Kind: Restart, Node: x.ID, Term: r.Term})
+		v.Soon = s.Timing.Straggler
+		return
 	case x == nil, !x.Known && x.SilentFor >= s.Timing.Promote, x.Known && !s.usable(x),
 		x.Known && x.HungFor >= s.Timing.Promote, x.Known && x.Promises.RevokedBelowTerm > r.Term, x.Known && x.Held:
 		failover(s, v, fmt.Sprintf("%s, chosen for term %d, is lost", r.Leader, r.Term), nil)

@@ -54,7 +54,7 @@ const (
 	Release // have Node start Postgres after Hold
 	Rewind  // have Node, which isn't in the cohort, run pg_rewind from Source and follow it
 	Rebuild // have Node, which isn't in the cohort, throw its data away and copy Source
-	Restart // have Node, a standby, kill its Postgres and start it again by HowToStart
+	Restart // have Node, whose Postgres hangs, kill it and start it again by HowToStart
 	Resume  // have Node go on with replay: resume it when it is paused, end the queries that block it
 )
 

@@ -129,16 +129,18 @@ func switchOver(s *Shard, v *Verdict) {
 	}
 	limit := s.Timing.Switchover
 	switch {
-	case s.RuleAge >= limit && lost:
-		v.problem("ShardStuck: the leader, %s, was lost during a switchover, and too few members answer", r.Leader)
-		v.Soon = s.Timing.Straggler
 	case s.RuleAge >= limit:
 		r.Phase, r.Candidate, r.Sub = PhaseActive, "", r.Sub+1
 		a := Action{Kind: Write, Rule: &r, Term: r.Term, Why: "switchover given up"}
 		if s.Op != nil {
 			a.EndOp = fmt.Sprintf("given up: %s did not get all of %s's log within %v", s.Rule.Candidate, r.Leader, limit)
+			if lost {
+				a.EndOp = fmt.Sprintf("given up: %s was lost, and too few members answer to replace it", r.Leader)
+			}
 		}
 		v.do(a)
+	case lost:
+		v.Soon = s.Timing.Straggler
 	case !fenced && l.Known:
 		v.do(Action{Kind: Fence, Node: l.ID, Term: r.Term, Sub: r.Sub})
 		v.Soon = s.Timing.Straggler / 4

@@ -48,7 +48,7 @@ type Flaws struct {
 	ForgetPromises        bool // promises are answered before they are on disk
 	ForgetOutgoing        bool // a promotion that was interrupted is judged by its own cohort alone
 	UnconditionalWrites   bool // the catalog is written without comparing revisions
-	UnfenceFromMemory     bool // a fenced primary opens again without a linearizable read
+	UnfenceFromMemory     bool // a fenced primary opens again without a linearizable read; promises alone hold then, no schedule found it
 	PromoteRdonly         bool // an rdonly member counts and is promoted
 	IgnoreOrderOfLead     bool // an older order on synchronous standbys is carried out after a newer one
 	FollowWithoutAncestry bool // a node that has diverged is told to stream
