@@ -28,20 +28,25 @@ func Accept(p Promises, kind Kind, h Head, f Flaws) (Promises, error) {
 	case h.Term < max(p.OwnTerm, p.RevokedBelowTerm):
 		return p, refusal("order of term %d refused: this node is in term %d", h.Term, max(p.OwnTerm, p.RevokedBelowTerm))
 	}
-	p.Epoch, p.OpID = max(p.Epoch, h.Epoch), h.OpID
+	next := p
+	next.Epoch, next.OpID = max(p.Epoch, h.Epoch), h.OpID
+	var err error
 	switch kind {
 	case Lead, Fence, Unfence:
-		return acceptAsLeader(p, kind, h, f)
+		next, err = acceptAsLeader(next, kind, h, f)
 	case Promote:
-		return acceptPromotion(p, h, f)
+		next, err = acceptPromotion(next, h, f)
 	case Follow, Rewind, Rebuild, Clone:
 		if h.Term == p.OwnTerm && kind != Clone {
-			return p, refusal("order to follow in term %d refused: this node was told to lead in it", h.Term)
+			err = refusal("order to follow in term %d refused: this node was told to lead in it", h.Term)
 		}
-		p.RevokedBelowTerm = h.Term
+		next.RevokedBelowTerm = h.Term
 	default: // the rest changes no promise, Recruit not before its cut: see Pledge
 	}
-	return p, nil
+	if err != nil {
+		return p, err
+	}
+	return next, nil
 }
 
 // acceptAsLeader: orders to a leader are carried out in the order of the rule's versions only; one that was delayed on
