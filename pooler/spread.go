@@ -129,8 +129,8 @@ func (s *spread) prepare(snap *catalog.Snapshot) error {
 		if err != nil {
 			return err
 		}
-		if sp.Legs[i].Route.Kind == plan.RouteReference && !sp.Copies {
-			shards = shards[:1]
+		if sp.Copies && len(sp.Legs[i].Route.All) > 0 {
+			shards = slices.Clone(sp.Legs[i].Route.All)
 		}
 		slices.Sort(shards)
 		shards = slices.Compact(shards)

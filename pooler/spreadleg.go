@@ -120,7 +120,7 @@ func (l *legNode) fillText(sql string, from, to int) string {
 	var out []byte
 	at := from
 	for _, f := range l.leg.Fills {
-		if f.At < from || f.At >= to {
+		if f.At < from || f.At > to {
 			continue
 		}
 		out = append(out, sql[at:f.At]...)
