@@ -280,7 +280,7 @@ func (p *postgres) keepalive() {
 		}
 	}
 	p.connect()
-	if !p.primary && p.paused == 0 {
+	if !p.primary && p.paused == 0 && p.replayed < p.len() {
 		p.replaySoon()
 	}
 }

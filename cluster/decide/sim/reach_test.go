@@ -2,6 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,53 +80,72 @@ var phases = map[string]func(r *catalog.Rule){
 	},
 }
 
+// start is one way in which a shard can be found, and what is wanted of b.
+type start struct{ phase, a, b, goal string }
+
+// hopeless: too little is left to be sure of every acknowledged commit. That is for an operator to decide.
+func (c start) hopeless() bool {
+	return lost(c.a) && lost(c.b) || c.goal == catalog.DesiredFenced && (lost(c.a) || c.a == "held" || c.a == "diverged")
+}
+
 // TestEveryGoalIsReached is I7: from every state that two members of three can be in, under every rule, with one of them
 // wanted or fenced, the shard becomes whole, and the fenced one stopped, without a hand.
 func TestEveryGoalIsReached(t *testing.T) {
-	for phase, change := range phases {
-		for a, makeA := range states {
-			for b, makeB := range states {
+	starts := make(chan start)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for c := range starts {
+				if why := c.run(); why != "" {
+					t.Errorf("%+v: %s", c, why)
+				}
+			}
+		})
+	}
+	for phase := range phases {
+		for a := range states {
+			for b := range states {
 				for _, goal := range []string{catalog.DesiredRun, catalog.DesiredFenced} {
-					if lost(a) && lost(b) || goal == catalog.DesiredFenced && (lost(a) || a == "held" || a == "diverged") {
-						continue // too little is left to be sure of every acknowledged commit: that is for an operator
-					}
-					w := newWorld(Schedule{Seed: 1, Nodes: 3, Admins: 1, W: 1, Pace: 600 * time.Millisecond}, decide.Flaws{}, true)
-					w.after(400*time.Millisecond, func() {
-						r := w.store.rule()
-						r.Term = 3
-						for _, n := range w.nodes { // earlier terms are known to all
-							n.disk.Promises.RevokedBelowTerm = 3
-							n.disk.FollowTerm = 3
-						}
-						w.nodes[0].disk.Promises.OwnTerm, w.nodes[0].disk.Promises.BarrierTerm = 3, 3
-						change(&r)
-						if r.Leader == "b" { // chosen of those that had promised
-							states["has promised the term"](w.nodes[1], r.Term)
-							states["has promised the term"](w.nodes[2], r.Term)
-						}
-						w.store.put(ruleKey, r)
-						makeA(w.nodes[0], r.Term)
-						makeB(w.nodes[1], r.Term)
-						w.store.desired[1] = goal
-					})
-					w.end = 150 * time.Second
-					if f := w.run(); f != nil {
-						t.Errorf("%s, a %s, b %s, b to be %s: %v", phase, a, b, goal, f)
-						return
-					}
-					if why := w.unfinished(goal); why != "" {
-						t.Errorf("%s, a %s, b %s, b to be %s: %s; %+v", phase, a, b, goal, why, w.store.rule())
-						for _, line := range w.log[max(0, len(w.log)-12):] {
-							t.Log(line)
-						}
-						if testing.Short() {
-							return
-						}
+					if c := (start{phase, a, b, goal}); !c.hopeless() {
+						starts <- c
 					}
 				}
 			}
 		}
 	}
+	close(starts)
+	workers.Wait()
+}
+
+// run lets two minutes pass and tells what is not as it should be then.
+func (c start) run() string {
+	w := newWorld(Schedule{Seed: 1, Nodes: 3, Admins: 1, W: 1, Pace: 600 * time.Millisecond}, decide.Flaws{}, true)
+	w.after(400*time.Millisecond, func() {
+		r := w.store.rule()
+		r.Term = 3
+		for _, n := range w.nodes { // earlier terms are known to all
+			n.disk.Promises.RevokedBelowTerm, n.disk.FollowTerm = 3, 3
+		}
+		w.nodes[0].disk.Promises.OwnTerm, w.nodes[0].disk.Promises.BarrierTerm = 3, 3
+		phases[c.phase](&r)
+		if r.Leader == "b" { // chosen of those that had promised
+			states["has promised the term"](w.nodes[1], r.Term)
+			states["has promised the term"](w.nodes[2], r.Term)
+		}
+		w.store.put(ruleKey, r)
+		states[c.a](w.nodes[0], r.Term)
+		states[c.b](w.nodes[1], r.Term)
+		w.store.desired[1] = c.goal
+	})
+	w.end = 120 * time.Second
+	if f := w.run(); f != nil {
+		return f.Error()
+	}
+	why := w.unfinished(c.goal)
+	if why == "" {
+		return ""
+	}
+	return why + fmt.Sprintf("; %+v\n", w.store.rule()) + strings.Join(w.log[max(0, len(w.log)-12):], "\n")
 }
 
 // unfinished tells what is not as it should be.
