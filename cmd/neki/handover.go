@@ -165,15 +165,16 @@ func give(conn *net.UnixConn, l *net.TCPListener) error {
 }
 
 // Cancel requests for sessions of a gateway that leaves come to its successor, on the same port. They are passed on by a
-// socket that each gateway has under its index.
+// socket that each gateway has under its address, which it shares with its successor and with no other cluster, and its
+// index.
 
-func cancelName(cluster string, index int) string {
-	return fmt.Sprintf("@neki/%d/cancel/%s/%d", os.Geteuid(), cluster, index)
+func (g *gateway) cancelName(index int) string {
+	return fmt.Sprintf("@neki/%d/cancel/%s/%s/%d", os.Geteuid(), g.cfg.Cluster, g.address(), index)
 }
 
 // serveCancels takes cancel requests from other gateways of the machine until ctx ends.
 func (g *gateway) serveCancels(ctx context.Context, index int) {
-	l, err := net.Listen("unix", cancelName(g.cfg.Cluster, index))
+	l, err := net.Listen("unix", g.cancelName(index))
 	if err != nil {
 		g.log.Warn("cancel requests that reach another gateway of this machine are lost", "error", err)
 		return
@@ -200,8 +201,8 @@ func (g *gateway) takeCancel(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// sendCancelHere passes a cancel request to another gateway of this machine; false when there is none of the index.
+// sendCancelHere passes a cancel request to the gateway of the index that had this one's address before; false when there
+// is none.
 func (g *gateway) sendCancelHere(ctx context.Context, index int, key *pgwire.CancelKey) bool {
-	name := cancelName(g.cfg.Cluster, index)
-	return pgwire.SendCancel(ctx, (&net.Dialer{}).DialContext, name, key.PID, key.Secret, nil) == nil
+	return pgwire.SendCancel(ctx, (&net.Dialer{}).DialContext, g.cancelName(index), key.PID, key.Secret, nil) == nil
 }
