@@ -24,6 +24,12 @@ func (c *Session) explain(e *plan.Explain, text []byte, snap *catalog.Snapshot) 
 		}
 		e, inner = running, running.Inner
 	}
+	if overShards(inner) {
+		if e.Analyze || e.PGPlan {
+			return nil, notImplemented("[125] ANALYZE and NEKI_PG_PLAN of a statement over shards", "Leave them out.")
+		}
+		return plan.Render(e, x), nil
+	}
 	if !inner.Route.Backend() {
 		if e.Analyze || e.PGPlan {
 			return nil, pgerr.New(pgerr.FeatureNotSupported, "no shard runs this statement, so there is nothing to measure").

@@ -26,6 +26,7 @@ type op struct {
 	to        string             // the shard, where there are several; "": wherever the session is
 	anywhere  bool               // any shard that has the relations will do
 	spread    bool               // it is about a portal over several shards
+	placed    bool               // to and spread are known
 }
 
 // unnamedStatement is a client's unnamed statement. Its Parse message is kept, because the next transaction may run on
@@ -169,6 +170,7 @@ func (c *Session) readBind(o *op, body []byte) bool {
 	c.refer(o, body[portalEnd+1:portalEnd+1+nameEnd])
 	if o.err == nil {
 		c.setPortal(body[:portalEnd], o.plan)
+		c.placeBind(o, body)
 	}
 	return true
 }
@@ -249,6 +251,7 @@ func (c *Session) readTarget(o *op, body []byte) bool {
 		return true
 	case 'P':
 		o.plan = c.portalPlan(name)
+		c.placePortal(o, name)
 		if o.typ == 'C' {
 			if len(name) == 0 {
 				c.portal = nil
@@ -266,6 +269,7 @@ func (c *Session) readExecute(o *op, body []byte) bool {
 		return false
 	}
 	o.plan = c.portalPlan(name)
+	c.placePortal(o, name)
 	return true
 }
 

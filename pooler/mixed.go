@@ -27,6 +27,7 @@ type ownPortal struct {
 	tag      string
 
 	// Over several shards.
+	name   string
 	values *plan.Values
 	spread *spread // once it runs
 	asked  bool    // its columns are to be described with its rows
@@ -296,6 +297,7 @@ func (c *Session) bindOwn(o *op, body []byte) error {
 		return pgerr.New(pgerr.ProtocolViolation, "invalid message format")
 	}
 	if o.spread {
+		p.name = string(portal)
 		p.values = &plan.Values{Text: p.text, Params: values, Formats: paramFormats, OIDs: c.paramTypes(o)}
 	} else if o.plan.Route.Kind == plan.RouteVirtual {
 		prepared, err := c.prepareVirtual(o.plan, c.paramTypes(o))

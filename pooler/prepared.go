@@ -131,6 +131,9 @@ func (c *Session) serverName(part *plan.Part, name string, piece []byte, span sq
 
 // executable refuses EXECUTE of what the gateway answers.
 func (s *preparedStatement) executable() *pgerr.Error {
+	if overShards(s.plan) {
+		return notImplemented("[124] EXECUTE of a statement whose rows lie by key", "Run it by the extended protocol.")
+	}
 	if s.plan.Route.Backend() {
 		return nil
 	}

@@ -157,6 +157,13 @@ func (c *Session) commitOwn(p *plan.Plan) (answer, error) {
 // beginAgain is BEGIN in a transaction. One that the gateway began for a string becomes the client's.
 func (c *Session) beginAgain(p *plan.Plan) (answer, error) {
 	if c.stx.implicit {
+		if len(c.stx.members) == 0 {
+			c.stx.begin = beginText(p.Tx)
+		} else if modes := strings.TrimPrefix(beginText(p.Tx), "BEGIN"); modes != "" {
+			if err := c.execAll(c.stx.members, "SET TRANSACTION"+modes); err != nil {
+				return answer{}, err
+			}
+		}
 		c.stx.implicit = false
 		c.tx.control(c, p, nil)
 		return answer{tag: p.Tag}, nil

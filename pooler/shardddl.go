@@ -15,10 +15,15 @@ import (
 	"neki/sqlparse"
 )
 
-// everywhere reports whether p is DDL that runs on every shard: the shards of a database have the same schema, whatever
+// everywhere reports whether p runs on every shard: LOCK, VACUUM, ANALYZE, and DDL: the shards of a database have the same schema, whatever
 // rows are on which, and all shards have the same roles and databases.
 func (c *Session) everywhere(p *plan.Plan) bool {
-	if p.Kind != sqlparse.KindDDL || p.Pins&plan.PinTempObject != 0 || c.vars.Neki().Shard != "" {
+	switch p.Kind {
+	case sqlparse.KindDDL, sqlparse.KindLock, sqlparse.KindVacuum:
+	default:
+		return false
+	}
+	if p.Pins&plan.PinTempObject != 0 || c.vars.Neki().Shard != "" {
 		return false
 	}
 	snap := c.srv.cfg.Cluster.Snapshot()
@@ -50,7 +55,7 @@ func takesRows(tag string) bool {
 // runsAlone reports whether a server refuses the DDL inside a transaction block.
 func runsAlone(p *plan.Plan) bool {
 	switch p.Tag {
-	case "CREATE DATABASE", "DROP DATABASE", "ALTER SYSTEM", "CREATE TABLESPACE", "DROP TABLESPACE", "CREATE SUBSCRIPTION",
+	case "VACUUM", "CREATE DATABASE", "DROP DATABASE", "ALTER SYSTEM", "CREATE TABLESPACE", "DROP TABLESPACE", "CREATE SUBSCRIPTION",
 		"DROP SUBSCRIPTION", "REINDEX":
 		return true
 	}
@@ -76,6 +81,9 @@ func (c *Session) define(p *plan.Plan, text []byte) (answer, error) {
 		return c.defineOneByOne(p, sql, snap)
 	}
 	outside := c.stx == nil
+	if outside && p.Kind == sqlparse.KindLock {
+		return answer{}, pgerr.New("25P01", "LOCK TABLE can only be used in transaction blocks")
+	}
 	if outside {
 		if c.lease != nil {
 			return answer{}, errSecondShard(c.place.shard, "every shard")

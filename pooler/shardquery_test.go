@@ -140,3 +140,159 @@ func TestP2MinMaxOfTimestamps(t *testing.T) {
 		}
 	}
 }
+
+// TestShardsGuard: what one shard alone would answer wrongly is refused.
+func TestShardsGuard(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	simple(t, conn, "INSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')")
+	for sql, code := range map[string]string{
+		"COPY t FROM STDIN":                                   pgerr.NotImplemented,
+		"COPY ref FROM STDIN":                                 pgerr.NotImplemented,
+		"COPY (SELECT count(*) FROM t) TO STDOUT":             pgerr.NotImplemented,
+		"BEGIN; DECLARE c CURSOR FOR SELECT * FROM t":         pgerr.NotImplemented,
+		"PREPARE p AS SELECT * FROM t WHERE k = $1":           pgerr.NotImplemented,
+		"EXPLAIN SELECT * FROM t":                             pgerr.ExplainNeedsGateway,
+		"CREATE TABLE x AS SELECT * FROM t":                   pgerr.NotImplemented,
+		"LOCK TABLE t":                                        "25P01",
+		"EXPLAIN (NEKI_PLAN, ANALYZE) SELECT count(*) FROM t": pgerr.NotImplemented,
+	} {
+		if _, err := trySimple(conn, sql); pgerr.Code(err) != code {
+			t.Errorf("%s: %v, want %s", sql, err, code)
+		}
+		_, _ = trySimple(conn, "ROLLBACK")
+	}
+	simple(t, conn, "VACUUM t")
+	simple(t, conn, "ANALYZE t")
+	simple(t, conn, "BEGIN")
+	simple(t, conn, "LOCK TABLE t IN EXCLUSIVE MODE")
+	for shard := 1; shard <= 2; shard++ {
+		if got := s.onShard(shard, "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND mode = 'ExclusiveLock'")[0][0]; got != "1" {
+			t.Errorf("shard %d has %s locks", shard, got)
+		}
+	}
+	simple(t, conn, "COMMIT")
+	if got := one(t, conn, "SELECT count(*) FROM home"); got != "0" {
+		t.Errorf("home has %s rows", got)
+	}
+	simple(t, conn, "COPY (SELECT * FROM home) TO STDOUT")
+}
+
+// TestShardsExtended: row limits, pipelines and descriptions over several shards.
+func TestShardsExtended(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	ctx := t.Context()
+	batch := &pgx.Batch{}
+	for k := 1; k <= 6; k++ {
+		batch.Queue("INSERT INTO t (k, v) VALUES ($1, $2)", k, fmt.Sprint("v", k))
+	}
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		t.Fatal(err)
+	}
+	batch = &pgx.Batch{}
+	batch.Queue("INSERT INTO t (k) VALUES ($1)", 7)
+	batch.Queue("INSERT INTO t (k) VALUES ($1)", 2)
+	if err := conn.SendBatch(ctx, batch).Close(); pgerr.Code(err) != "23505" {
+		t.Errorf("a pipeline that fails on one shard: %v", err)
+	}
+	if got := one(t, conn, "SELECT count(*) FROM t"); got != "6" {
+		t.Errorf("%s rows after it", got)
+	}
+	d, err := conn.Prepare(ctx, "all", "SELECT k, v FROM t WHERE k > $1 ORDER BY k")
+	if err != nil || fmt.Sprint(d.ParamOIDs) != "[23]" || len(d.Fields) != 2 || d.Fields[1].Name != "v" {
+		t.Errorf("described as %v, %v", d, err)
+	}
+	rows, _ := conn.Query(ctx, "all", 2)
+	pairs, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (string, error) {
+		var k int
+		var v string
+		err := r.Scan(&k, &v)
+		return fmt.Sprint(k, v), err
+	})
+	if err != nil || fmt.Sprint(pairs) != "[3v3 4v4 5v5 6v6]" {
+		t.Errorf("rows %v, %v", pairs, err)
+	}
+}
+
+// shardSequences are conversations about rows of several shards, whose answers must be those of Postgres.
+var shardSequences = []struct {
+	name  string
+	steps []step
+}{
+	{"row limits", []step{
+		{q("begin"), 1},
+		{cat(parse("", "select k from t order by k"), bindTo("", ""), describe('P', ""), execute("", 2), execute("", 3), execute("", 0), syncMsg), 1},
+		{cat(parse("", "select k from t order by k"), bindTo("a", ""), execute("a", 2), syncMsg), 1},
+		{cat(parse("", "select k from t where k = 2"), bindTo("", ""), execute("", 0), execute("a", 1), syncMsg), 1},
+		{cat(execute("a", 0), closing('P', "a"), syncMsg), 1},
+		{q("commit"), 1},
+		{cat(parse("", "select k from t order by k"), bindTo("", ""), execute("", 1), syncMsg), 1},
+		{cat(execute("", 1), syncMsg), 1},
+	}},
+	{"descriptions", []step{
+		{cat(parse("s", "select k, v from t where k > $1 order by k"), describe('S', "s"), syncMsg), 1},
+		{cat(bindTo("", "s", "4"), describe('P', ""), execute("", 0), syncMsg), 1},
+		{cat(bindTo("", "s", "4"), describe('P', ""), syncMsg), 1},
+		{cat(parse("", "update t set n = 1"), bindTo("", ""), describe('P', ""), execute("", 0), syncMsg), 1},
+		{cat(parse("", "select v from t where k = $1"), describe('S', ""), bindTo("", "", "2"), describe('P', ""), execute("", 0), syncMsg), 1},
+	}},
+	{"pipelines", []step{
+		{cat(parse("i", "insert into t (k) values ($1)"), bindTo("", "i", "11"), execute("", 0), bindTo("", "i", "3000000"), execute("", 0), syncMsg), 1},
+		{cat(bindTo("", "i", "12"), execute("", 0), bindTo("", "i", "1"), execute("", 0), bindTo("", "i", "14"), execute("", 0), syncMsg), 1},
+		{cat(bindTo("", "i", "1"), execute("", 0), syncMsg, bindTo("", "i", "15"), execute("", 0), syncMsg), 2},
+		{q("select k from t order by k"), 1},
+		{cat(parse("", "begin"), bindTo("", ""), execute("", 0), parse("", "delete from t where k = 1"), bindTo("", ""), execute("", 0), syncMsg), 1},
+		{cat(parse("", "delete from t where k = 2"), bindTo("", ""), execute("", 0), parse("", "rollback"), bindTo("", ""), execute("", 0), syncMsg), 1},
+		{q("select count(*) from t"), 1},
+	}},
+	{"transactions", []step{
+		{q("begin; insert into t (k) values (21); insert into t (k) values (1); commit"), 1},
+		{q("select 1"), 1},
+		{q("commit"), 1},
+		{q("begin isolation level serializable; show transaction_isolation"), 1},
+		{q("select count(*) from t"), 1},
+		{q("savepoint a; delete from t where k = 1; delete from t where k = 2"), 1},
+		{q("rollback to b"), 1},
+		{q("rollback to a; select count(*) from t"), 1},
+		{q("release a; release a"), 1},
+		{q("commit; commit"), 1},
+		{q("start transaction read only"), 1},
+		{q("insert into t (k) values (31)"), 1},
+		{q("rollback and chain"), 1},
+		{q("rollback"), 1},
+		{q("begin; set local work_mem = '7MB'; select count(*) from t where k = 1; select count(*) from t where k = 2; show work_mem; commit; show work_mem"), 1},
+		{q("insert into t (k) values (41); insert into t (k) values (1)"), 1},
+		{q("select count(*) from t where k = 41"), 1},
+		{q("begin; begin; select k from t where k = 1; commit"), 1},
+	}},
+	{"errors", []step{
+		{q("select 1 / (k - 2) from t where k = 2 and v >= ''"), 1},
+		{q("select nosuch from t"), 1},
+		{cat(parse("", "select 1 / (k - 2) from t where v = 'b'"), bindTo("", ""), execute("", 0), syncMsg), 1},
+		{q("insert into t (k, n) values (51, 1), (3, 1)"), 1},
+		{q("select count(*) from t where k = 51"), 1},
+	}},
+}
+
+// TestShardSequences has the conversations with Postgres and with a gateway before two shards.
+func TestShardSequences(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	direct := s.plain.Config()
+	conn := s.connect("")
+	for _, tc := range shardSequences {
+		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
+			for _, c := range []*pgx.Conn{conn, s.plain} {
+				simple(t, c, "DELETE FROM t")
+				simple(t, c, "INSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e'), (6, 'f')")
+			}
+			want := converse(t, direct, tc.steps)
+			got := converse(t, s.config(""), tc.steps)
+			for i := range tc.steps {
+				if got[i] != want[i] {
+					t.Errorf("step %d\n  shards   %s\n  postgres %s", i+1, got[i], want[i])
+				}
+			}
+		})
+	}
+}

@@ -45,6 +45,7 @@ type spread struct {
 	portal  *ownPortal // that has rows of it left to give
 	rows    int64
 	calls   int64
+	closed  bool
 }
 
 // spreadBudget bounds the memory of one statement over several shards.
@@ -262,6 +263,10 @@ func (s *spread) OpenLeg(leg int, _ exec.Need) (exec.Node, error) { return s.leg
 // close ends the run and gives its connections back.
 func (s *spread) close() {
 	c := s.c
+	if s.closed {
+		return
+	}
+	s.closed = true
 	if s.node != nil {
 		_ = s.node.Close()
 		s.node = nil
@@ -355,6 +360,8 @@ func cutDescription(msg []byte, n int) []byte {
 func (s *spread) next() (rows []byte, n int, err error) {
 	sp := s.plan.Spread
 	switch {
+	case s.closed:
+		return nil, 0, io.EOF
 	case s.node != nil:
 		return s.encode(s.node, s.columns)
 	case len(s.legs) == 0:

@@ -78,7 +78,10 @@ func (c *Session) giveAll(s *spread) error {
 func (c *Session) executeSpread(p *ownPortal, limit int) error {
 	c.describing = nil
 	if p.ran && p.spread == nil { // it is at its end
-		c.work.reply = appendComplete(c.work.reply, p.tag)
+		if p.plan.Verdict == plan.Write {
+			return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "portal \"%s\" cannot be run", p.name)
+		}
+		c.work.reply = appendComplete(c.work.reply, "SELECT 0")
 		return nil
 	}
 	if !p.ran {
@@ -95,6 +98,7 @@ func (c *Session) executeSpread(p *ownPortal, limit int) error {
 		p.ran, p.spread = true, s
 	}
 	c.suspended = nil
+	p.spread.rows = 0 // a tag counts the rows since the last
 	more, err := c.giveSome(p, limit)
 	if err != nil {
 		s := p.spread
@@ -108,9 +112,8 @@ func (c *Session) executeSpread(p *ownPortal, limit int) error {
 		return nil
 	}
 	p.spread.close()
-	p.tag = p.spread.tag()
+	c.work.reply = appendComplete(c.work.reply, p.spread.tag())
 	p.spread = nil
-	c.work.reply = appendComplete(c.work.reply, p.tag)
 	return nil
 }
 

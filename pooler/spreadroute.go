@@ -31,6 +31,9 @@ func (c *Session) target(p *plan.Plan, v *plan.Values, snap *catalog.Snapshot) (
 		return c.controlTarget(p), false, nil
 	}
 	if !keyed(p) && p.Spread == nil || c.vars.Neki().Shard != "" {
+		if refused = c.guard(p, snap); refused != nil && c.vars.Neki().Shard == "" {
+			return "", false, refused
+		}
 		if c.stx != nil && floats(p) && c.vars.Neki().Shard == "" {
 			return "", false, nil
 		}
@@ -137,19 +140,12 @@ func (c *Session) placeOps(ops []op, snap *catalog.Snapshot) {
 }
 
 func (c *Session) placeOp(o *op, snap *catalog.Snapshot) {
-	body := c.work.in[o.at+5 : o.end]
 	switch {
-	case o.typ == 'P', o.typ == 'D' && o.statement:
-		if keyed(o.plan) || o.plan.Spread != nil {
-			o.anywhere = true
-			return
-		}
-		o.to, _, o.err = c.target(o.plan, nil, snap)
-	case o.typ == 'B':
-		c.placeBind(o, body, snap)
+	case o.placed:
+	case (o.typ == 'P' || o.typ == 'D' && o.statement) && overShards(o.plan):
+		o.anywhere = true
 	default:
-		at := c.portalPlaceOf(portalName(o, body))
-		o.to, o.spread = at.shard, at.spread
+		o.to, _, o.err = c.target(o.plan, &c.work.values, snap)
 	}
 }
 
@@ -166,29 +162,33 @@ func portalName(o *op, body []byte) []byte {
 	return nil
 }
 
-func (c *Session) portalPlaceOf(name []byte) portalPlace {
-	if len(name) == 0 {
-		return c.portalAt
+// placePortal gives a message about a portal the place where that was bound.
+func (c *Session) placePortal(o *op, name []byte) {
+	if o.plan == nil || !overShards(o.plan) {
+		return
 	}
-	return c.portalsAt[string(name)]
+	at := c.portalAt
+	if len(name) > 0 {
+		at = c.portalsAt[string(name)]
+	}
+	o.to, o.spread, o.placed = at.shard, at.spread, true
 }
 
 // placeBind finds the shard of a Bind's values, and remembers it for the portal.
-func (c *Session) placeBind(o *op, body []byte, snap *catalog.Snapshot) {
+func (c *Session) placeBind(o *op, body []byte) {
+	if !overShards(o.plan) {
+		return
+	}
 	v := &c.work.values
 	if !readBindValues(v, body) {
 		o.err = pgerr.New(pgerr.ProtocolViolation, "invalid message format")
 		return
 	}
-	if keyed(o.plan) {
-		v.OIDs, v.Text = c.work.oids[:0], nil
-		if o.plan.SpreadByText || len(v.Params) == 0 {
-			v.Text = c.sqlOf(o)
-		}
-		v.OIDs = c.appendParamTypes(v.OIDs, o)
-		c.work.oids = v.OIDs
-	}
-	o.to, o.spread, o.err = c.target(o.plan, v, snap)
+	v.Text = c.textOf(o)
+	v.OIDs = c.appendParamTypes(c.work.oids[:0], o)
+	c.work.oids = v.OIDs
+	o.to, o.spread, o.err = c.target(o.plan, v, c.srv.cfg.Cluster.Snapshot())
+	o.placed = true
 	at := portalPlace{shard: o.to, spread: o.spread}
 	if o.nameAt == 6 { // the portal's name is empty
 		c.portalAt = at
@@ -200,6 +200,19 @@ func (c *Session) placeBind(o *op, body []byte, snap *catalog.Snapshot) {
 	if len(c.portalsAt) < maxStatements {
 		c.portalsAt[string(body[:o.nameAt-6])] = at
 	}
+}
+
+// textOf gives the text of the statement that a message is about, for as long as the message is read.
+func (c *Session) textOf(o *op) []byte {
+	if o.named != nil {
+		return o.named.original().Text()
+	}
+	parse := c.unnamedOf(o).parse
+	end := 6
+	for parse[end] != 0 {
+		end++
+	}
+	return parse[6:end]
 }
 
 // readBindValues reads the parameters of a Bind without copying them; false: it is malformed.
@@ -272,14 +285,21 @@ func parseTypes(parse []byte) []byte {
 
 // several reports whether the messages of a segment go to more than one place, or are more than a server can answer.
 func (c *Session) several(ops []op) bool {
-	shard, alone := "", 0
+	shard := ""
+	var alone, other *plan.Plan
 	for i := range ops {
 		o := &ops[i]
 		if o.spread {
 			return true
 		}
-		if o.plan != nil && c.standsAlone(o.plan) && o.typ == 'E' {
-			alone++
+		switch {
+		case o.plan == nil:
+		case !c.standsAlone(o.plan):
+			other = o.plan
+		case alone != nil && alone != o.plan:
+			return true
+		default:
+			alone = o.plan
 		}
 		if o.err != nil || o.to == "" {
 			continue
@@ -289,7 +309,7 @@ func (c *Session) several(ops []op) bool {
 		}
 		shard = o.to
 	}
-	return alone > 0 && len(ops) > 1 && (shard != "" || alone > 1)
+	return alone != nil && other != nil
 }
 
 // followCursor remembers where a cursor is.

@@ -1,0 +1,79 @@
+package pooler
+
+import (
+	"neki/catalog"
+	"neki/internal/pgerr"
+	"neki/pooler/plan"
+	"neki/sqlparse"
+)
+
+// guard refuses what would be answered by one shard although its rows are on several, and can't be split yet.
+func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
+	switch p.Kind {
+	case sqlparse.KindCopy, sqlparse.KindDeclare, sqlparse.KindPrepare, sqlparse.KindExplain:
+	default:
+		return nil
+	}
+	if len(snap.Shards) < 2 || snap.Topology() == nil || snap.Topology().OnlyShard(c.db.name) != "" {
+		return nil
+	}
+	switch p.Kind {
+	case sqlparse.KindCopy:
+		return c.guardCopy(p.Copy, snap)
+	case sqlparse.KindDeclare:
+		if p.Cursor.Query != nil && c.scattered(p.Cursor.Query.Text, snap) {
+			return notImplemented("[120] a cursor over rows of several shards, or of a shard by key",
+				"Read with a row limit by the extended protocol.")
+		}
+	case sqlparse.KindPrepare:
+		if p.Inner != nil && overShards(p.Inner) {
+			return notImplemented("[121] PREPARE of a statement whose rows lie by key", "Prepare it by the extended protocol.")
+		}
+	case sqlparse.KindExplain:
+		if p.Explain != nil && !p.Explain.Neki && overShards(p.Explain.Inner) {
+			return pgerr.New(pgerr.ExplainNeedsGateway, "the plan of this statement is the gateway's").
+				WithHint("EXPLAIN (NEKI_PLAN) shows it.")
+		}
+	}
+	return nil
+}
+
+func notImplemented(what, hint string) *pgerr.Error {
+	return pgerr.New(pgerr.NotImplemented, "not implemented: %s", what).WithHint("%s", hint)
+}
+
+// overShards reports whether p's rows lie by key, or as copies, on several shards.
+func overShards(p *plan.Plan) bool { return keyed(p) || p.Spread != nil }
+
+// scattered reports whether the rows of a query, which is part of another statement, lie on several shards. A query that
+// can't be planned may be of that kind.
+func (c *Session) scattered(query string, snap *catalog.Snapshot) bool {
+	p, err := c.srv.planner.Plan([]byte(query), snap, c.planEnv())
+	return err != nil || overShards(p)
+}
+
+func (c *Session) guardCopy(copy *sqlparse.CopyStmt, snap *catalog.Snapshot) *pgerr.Error {
+	if copy == nil {
+		return nil
+	}
+	query := ""
+	if copy.Query != nil {
+		query = copy.Query.Text
+	} else {
+		query = "SELECT * FROM " + relationText(copy.Relation)
+	}
+	if !c.scattered(query, snap) {
+		return nil
+	}
+	if copy.From {
+		return notImplemented("[122] COPY FROM into a table of several shards", "INSERT with many rows in VALUES is split by shard.")
+	}
+	return notImplemented("[123] this COPY TO from several shards", "COPY of a whole table in format text or csv, without HEADER and not in a string with others, works.")
+}
+
+func relationText(r sqlparse.RelRef) string {
+	if r.Schema == "" {
+		return sqlparse.QuoteIdent(r.Name)
+	}
+	return sqlparse.QuoteIdent(r.Schema) + "." + sqlparse.QuoteIdent(r.Name)
+}
