@@ -16,7 +16,7 @@ import (
 const (
 	leaseTTL    = 5 * time.Second // how long nobody may lead after a leader's death
 	retryLead   = time.Second
-	lookAround  = 100 * time.Millisecond // the least pause between looks at the set of shards
+	lookAround  = 10 * time.Millisecond // the least pause between looks at the set of shards
 	ensureLimit = 10 * time.Second
 )
 

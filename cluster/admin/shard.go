@@ -22,6 +22,7 @@ const (
 	unsettled   = 250 * time.Millisecond // between looks while something is to do
 	actTimeout  = 30 * time.Second       // of a short order
 	fillTimeout = 5 * time.Minute        // of initdb and start
+	soonest     = 10 * time.Millisecond  // between looks, however soon one is wanted
 	copyTimeout = 24 * time.Hour         // of a base backup
 )
 
@@ -36,18 +37,22 @@ type shardLoop struct {
 	appliedAt time.Time // run's goroutine
 	appliedTo string
 	problems  []string
-	complaint string          // the last error that was logged
-	up        map[string]bool // members that answered at the last look, run's goroutine
+	complaint string // the last error that was logged
+
+	watch decide.Watch // run's goroutine
+	alarm string       // the kinds of problems of the last look
 
 	jobs sync.WaitGroup
 	mu   sync.Mutex
 	busy map[string]bool // nodes with a long order under way
+	out  map[string]bool // nodes with any order under way
+	up   map[string]bool // members that answered at the last look
 	fail map[string]int  // copies of a node that failed in a row
 }
 
 func newShardLoop(l *leader, uid string) *shardLoop {
 	return &shardLoop{
-		l: l, uid: uid, wake: make(chan struct{}, 1), began: time.Now(), busy: map[string]bool{},
+		l: l, uid: uid, wake: make(chan struct{}, 1), began: time.Now(), busy: map[string]bool{}, out: map[string]bool{},
 		up: map[string]bool{}, fail: map[string]int{},
 	}
 }
@@ -78,7 +83,7 @@ func interest(snap *catalog.Snapshot, uid string) string {
 	for _, n := range snap.NodesOf(uid) {
 		fmt.Fprint(&b, ";", n.ID, n.ModRev, n.Live)
 		if h := snap.Health(n.ID); h != nil {
-			fmt.Fprint(&b, h.State, h.Role, h.Streaming, h.SystemID, h.Timeline)
+			fmt.Fprint(&b, h.State, h.Role, h.Streaming, h.SystemID, h.Timeline, h.Term)
 		}
 	}
 	return b.String()
@@ -89,9 +94,12 @@ func (s *shardLoop) run(ctx context.Context) {
 	defer s.jobs.Wait()
 	for ctx.Err() == nil {
 		pause := unsettled
-		settled, err := s.pass(ctx)
+		settled, soon, err := s.pass(ctx)
 		s.complain(ctx, err)
-		if settled {
+		switch {
+		case soon > 0:
+			pause = max(soon, soonest)
+		case settled:
 			pause = s.l.a.cfg.Poll
 		}
 		t := time.NewTimer(pause)
@@ -117,21 +125,33 @@ func (s *shardLoop) complain(ctx context.Context, err error) {
 }
 
 // pass looks once and acts. settled says that nothing is left to do, but for what an event will bring.
-func (s *shardLoop) pass(ctx context.Context) (settled bool, err error) {
+func (s *shardLoop) pass(ctx context.Context) (settled bool, soon time.Duration, err error) {
 	v, err := s.look(ctx)
 	if ctx.Err() != nil {
-		return false, ctx.Err()
+		return false, 0, ctx.Err()
 	}
 	if err != nil {
 		s.report(nil, []string{err.Error()})
-		return false, err
+		return false, 0, err
 	}
-	decision := decide.Provision(v.shard)
+	decision := decide.Decide(v.shard)
 	s.report(v, decision.Problems)
+	if phase := v.shard.Rule.Phase; v.shard.Doc.SystemID != "" && phase != "" && phase != decide.PhaseBootstrap {
+		s.alert(ctx, decision.Problems)
+		settled, err = s.carryOut(ctx, v, decision)
+		s.jobs.Go(func() { s.notePresence(ctx, v) })
+		return settled, decision.Soon, err
+	}
 	s.notePresence(ctx, v)
 	if v.shard.Doc.Maintenance {
-		return true, nil
+		return true, 0, nil
 	}
+	settled, err = s.provision(ctx, v, decision)
+	return settled, 0, err
+}
+
+// provision does what makes a shard, one step after the other.
+func (s *shardLoop) provision(ctx context.Context, v *view, decision decide.Verdict) (settled bool, err error) {
 	settled = v.shard.Doc.Ready && len(s.busyNodes()) == 0 && len(decision.Problems) == 0
 	for _, action := range decision.Actions {
 		if action.Kind == decide.Apply && s.applied(action.Node) {
@@ -178,9 +198,17 @@ func (s *shardLoop) look(ctx context.Context) (*view, error) {
 	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
 		return nil, err
 	}
+	op, err := catalog.GetOperation(ctx, a.cfg.Store, a.cfg.Cluster, s.uid)
+	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
+		return nil, err
+	}
+	hasOp := err == nil
 	snap := a.live.Snapshot()
 	v := &view{nodes: map[string]*catalog.Node{}}
 	v.shard = decide.Shard{Doc: doc, Rule: rule, Want: 1 + replicasOf(snap, doc.Profile)}
+	if hasOp {
+		v.shard.Op = &op
+	}
 	v.shard.Patient = time.Since(s.began) < a.cfg.Patience
 	nodes := snap.NodesOf(s.uid)
 	v.shard.Members = make([]decide.Member, len(nodes))
@@ -194,6 +222,7 @@ func (s *shardLoop) look(ctx context.Context) (*view, error) {
 		})
 	}
 	asking.Wait()
+	s.watch.See(time.Since(s.began), &v.shard)
 	return v, nil
 }
 
@@ -208,7 +237,9 @@ func replicasOf(snap *catalog.Snapshot, profile string) int {
 
 // ask asks one agent what it is and does.
 func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
-	m := decide.Member{ID: n.ID, Rdonly: n.Role == catalog.RoleRdonly, Address: addressOf(n.Host, n.Port)}
+	m := decide.Member{
+		ID: n.ID, Rdonly: n.Role == catalog.RoleRdonly, Cell: n.Cell, Desired: n.Desired, Reason: n.Reason, Address: addressOf(n.Host, n.Port),
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	st, err := a.client(n).Status(ctx)
@@ -221,9 +252,17 @@ func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
 		m.Source, m.SourceAt = src.Node, addressOf(src.Host, src.Port)
 	}
 	m.Peers, m.Standbys, m.Acks, m.Ordered = st.Member.Peers, st.Member.Standbys, st.Member.Acks, st.Member.Led
-	h := st.Health
-	m.Up = h.State == catalog.StateServing || h.State == catalog.StateCatchingUp
-	m.Primary, m.Streaming, m.Timeline = h.Role == catalog.RolePrimary, h.Streaming, h.Timeline
+	m.Promises, m.InForce, m.Exited, m.Hung, m.Broken = st.Promises, st.InForce, st.Exited, st.Hung, st.Broken
+	m.Held, m.Writable, m.FencedLSN = st.Member.Hold != "", st.Writable, st.FencedLSN
+	m.SelfFenced, m.SelfFencedFor = st.SelfFenced, st.SelfFencedFor
+	m.DiskFree, m.DiskTotal = st.Health.DiskFree, st.Health.DiskTotal
+	if st.Member.Source != nil {
+		m.FollowTerm = st.Member.Term
+	}
+	o := st.Server
+	m.Up, m.Primary, m.Streaming, m.LastMsg, m.Timeline = o.Up, o.Primary, o.Streaming, o.LastMsg, o.Timeline
+	m.ReceiveLSN, m.ReplayLSN, m.Replayed, m.ReplayPaused = o.ReceiveLSN, o.ReplayLSN, o.Replayed, o.ReplayPaused
+	m.Row, m.History, m.Acknowledgers = o.Row, o.History, o.Acknowledgers
 	return m
 }
 
@@ -255,8 +294,10 @@ func (s *shardLoop) notePresence(ctx context.Context, v *view) {
 		if m.Known && m.Empty { // it has not been up yet
 			continue
 		}
+		s.mu.Lock()
 		before, known := s.up[m.ID]
 		s.up[m.ID] = m.Up
+		s.mu.Unlock()
 		switch {
 		case !known || before == m.Up:
 		case m.Up:
@@ -300,5 +341,7 @@ func (s *shardLoop) report(v *view, problems []string) {
 
 // orderOf heads an order for the shard.
 func (s *shardLoop) orderOf(v *view, what string) agent.Order {
-	return s.l.a.order(s.l.epoch, v.shard.Doc.Term, s.uid+"-"+what)
+	o := s.l.a.order(s.l.epoch, v.shard.Doc.Term, s.uid+"-"+what)
+	o.Sub = v.shard.Rule.Sub
+	return o
 }

@@ -65,6 +65,15 @@ type Agent struct {
 	url      atomic.Pointer[string]
 	listenUp chan struct{}
 	once     sync.Once
+	observer *observer
+	attend   chan struct{} // has the runner look at what a primary may do
+
+	exited     atomic.Bool // no process of Postgres is left
+	hung       atomic.Bool // several new connections in a row were not answered
+	replacing  atomic.Bool // the data directory is being replaced
+	inForce    atomic.Pointer[inForce]
+	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not
+	fencedLSN  atomic.Uint64 // of a primary that resigned; 0 = not proven
 }
 
 // phase is what the runner is at, when that is not simply a running server.
@@ -99,10 +108,12 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", cfg.Node, err)
 	}
-	return &Agent{
+	a := &Agent{
 		cfg: cfg, log: log, pg: pg, memory: mem, health: newPublisher(), tasks: make(chan task),
-		kick: make(chan struct{}, 1), started: time.Now(), listenUp: make(chan struct{}),
-	}, nil
+		kick: make(chan struct{}, 1), attend: make(chan struct{}, 1), started: time.Now(), listenUp: make(chan struct{}),
+	}
+	a.observer = newObserver(a)
+	return a, nil
 }
 
 func (c *Config) check() error {
@@ -164,6 +175,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 func (a *Agent) run(ctx context.Context) error {
 	defer a.pg.Close()
+	defer a.observer.disconnect()
 	if err := a.pg.Prepare(); err != nil {
 		return fmt.Errorf("agent %s: %w", a.cfg.Node, err)
 	}
@@ -180,6 +192,7 @@ func (a *Agent) run(ctx context.Context) error {
 	group.Go(func() error { return a.serve(gctx, listener) })
 	group.Go(func() error { return a.sample(gctx) })
 	group.Go(func() error { return a.probes(gctx) })
+	group.Go(func() error { return a.guards(gctx) })
 	group.Go(func() error { return a.register(gctx) })
 	group.Go(func() error { return a.runOrders(gctx) })
 	err = group.Wait()

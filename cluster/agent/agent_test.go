@@ -18,6 +18,7 @@ import (
 	"neki/catalog"
 	"neki/catalog/memstore"
 	"neki/cluster/agent"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 	"neki/internal/pgerr"
 	"neki/internal/testpg"
@@ -167,6 +168,10 @@ func (b *bench) soon() context.Context {
 // claim writes that a node leads the shard, as the admin does before it orders initdb.
 func (b *bench) claim(node string, term int64) {
 	b.t.Helper()
+	rule := catalog.Rule{Term: term, Phase: decide.PhaseBootstrap, Leader: node, Cohort: []string{node}}
+	if _, err := catalog.PutRule(b.soon(), b.store, cluster, shard, rule, catalog.AnyRev); err != nil {
+		b.t.Fatal(err)
+	}
 	s := catalog.Shard{UID: shard, Name: shard, Primary: node, Term: term}
 	if _, err := catalog.PutShard(b.soon(), b.store, cluster, s, catalog.AnyRev); err != nil {
 		b.t.Fatal(err)

@@ -107,6 +107,41 @@ func (c *Client) Stop(ctx context.Context, o StopOrder) (Result, error) {
 // Start starts a stopped Postgres, by the restart rule.
 func (c *Client) Start(ctx context.Context, o Order) (Result, error) { return c.order(ctx, "start", o) }
 
+// Recruit has the node acknowledge nothing more below the order's term.
+func (c *Client) Recruit(ctx context.Context, o Order) (Result, error) {
+	return c.order(ctx, "recruit", o)
+}
+
+// Promote makes the node the primary of the order's term; it returns once the barrier is acknowledged.
+func (c *Client) Promote(ctx context.Context, o LeadOrder) (Result, error) {
+	return c.order(ctx, "promote", o)
+}
+
+// Fence has a primary acknowledge nothing more.
+func (c *Client) Fence(ctx context.Context, o FenceOrder) (Result, error) {
+	return c.order(ctx, "fence", o)
+}
+
+// Unfence has a primary that resigned take clients again.
+func (c *Client) Unfence(ctx context.Context, o LeadOrder) (Result, error) {
+	return c.order(ctx, "unfence", o)
+}
+
+// Resume lets a standby's replay go on.
+func (c *Client) Resume(ctx context.Context, o Order) (Result, error) {
+	return c.order(ctx, "resume", o)
+}
+
+// Rewind runs pg_rewind from the source, and follows it.
+func (c *Client) Rewind(ctx context.Context, o ReplaceOrder) (Result, error) {
+	return c.order(ctx, "rewind", o)
+}
+
+// Rebuild copies the source anew, and follows it.
+func (c *Client) Rebuild(ctx context.Context, o ReplaceOrder) (Result, error) {
+	return c.order(ctx, "rebuild", o)
+}
+
 // Restart stops and starts Postgres.
 func (c *Client) Restart(ctx context.Context, o Order) (Result, error) {
 	return c.order(ctx, "restart", o)

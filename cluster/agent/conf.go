@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"neki/catalog"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 )
 
 // settings are all parameters that the agent writes: defaults, the profile's, and, above all, those that replication
 // and takeover need.
 func (a *Agent) settings() pgproc.Settings {
-	_, m := a.memory.get()
+	p, m := a.memory.get()
 	s := pgproc.DevSettings()
 	if a.cfg.Role == catalog.RoleRdonly { // long reports rather than fresh data
 		s["max_standby_streaming_delay"] = "30s"
@@ -21,13 +22,13 @@ func (a *Agent) settings() pgproc.Settings {
 	s = s.With(a.cfg.Settings)
 	s["cluster_name"] = a.cfg.Node
 	s["primary_conninfo"], s["primary_slot_name"] = "", ""
-	if m.Source != nil {
+	if m.Source != nil && decide.Sources(p, m.Term) {
 		s["primary_conninfo"] = a.replicationDSN(*m.Source)
 		s["primary_slot_name"] = SlotName(a.cfg.Node)
 	}
 	s["synchronous_standby_names"] = pgproc.FencedStandbys
-	if m.Led {
-		s["synchronous_standby_names"] = StandbyNames(m.Standbys, m.Acks)
+	if names, acks, ok := decide.Demands(p, m.Led, m.Standbys, m.Acks, a.selfFenced.Load() != 0); ok {
+		s["synchronous_standby_names"] = StandbyNames(names, acks)
 	}
 	return s
 }
@@ -78,9 +79,19 @@ func StandbyNames(nodes []string, acks int) string {
 	return fmt.Sprintf("ANY %d (%s)", acks, strings.Join(quoted, ","))
 }
 
+// hba lets clients in, unless this is a primary that none may use: one whose barrier is not acknowledged, or that resigned
+// or fenced itself. Other members come in all the same.
+func (a *Agent) hba() []pgproc.HBARule {
+	p, m := a.memory.get()
+	if !m.Closed && (p.ResignedTerm == 0 || p.ResignedTerm != p.OwnTerm) && a.selfFenced.Load() == 0 {
+		return pgproc.DefaultHBA(RoleReplication)
+	}
+	return pgproc.ClosedHBA(RoleReplication)
+}
+
 // writeConf brings the server's files in line with what the agent remembers.
 func (a *Agent) writeConf() error {
-	if _, err := a.pg.WriteHBA(pgproc.DefaultHBA(RoleReplication)); err != nil {
+	if _, err := a.pg.WriteHBA(a.hba()); err != nil {
 		return err
 	}
 	_, err := a.pg.WriteSettings(a.settings())

@@ -39,11 +39,35 @@ func (r *runner) lead(ctx context.Context, o LeadOrder) (Result, error) {
 		if _, err := conn.Exec(ctx, "SELECT pg_current_xact_id()"); err != nil {
 			return Result{}, err
 		}
-		if err := awaitStandbys(ctx, conn, o); err != nil {
-			return Result{}, err
+	}
+	if err := awaitStandbys(ctx, conn, o); err != nil {
+		return Result{}, err
+	}
+	return Result{Done: did}, r.prove(ctx, o)
+}
+
+// prove commits once more, under the new demands: what was acknowledged before is then on those who are waited for now.
+// With too few who stream there is nothing to wait for, and no proof.
+func (r *runner) prove(ctx context.Context, o LeadOrder) error {
+	if len(o.Standbys) < o.Acks {
+		return nil
+	}
+	pid := r.a.pg.Running()
+	ob := r.a.observer.look(ctx)
+	streaming := 0
+	for _, w := range ob.Acknowledgers {
+		if w.Streaming && contains(o.Standbys, w.Node) {
+			streaming++
 		}
 	}
-	return Result{Done: did}, nil
+	if streaming < o.Acks {
+		return nil
+	}
+	if err := r.mark(ctx); err != nil {
+		return err
+	}
+	r.a.inForce.Store(&inForce{pid: pid, standbys: slices.Clone(o.Standbys), acks: o.Acks})
+	return nil
 }
 
 // awaitStandbys waits until every walsender has the new rule: they decide who is waited for, and what SHOW says
@@ -152,6 +176,27 @@ func (r *runner) apply(ctx context.Context, o ApplyOrder) (Result, error) {
 	return Result{Done: append(did, stubbed...)}, err
 }
 
+// ensureRewind lets the replication role read files, as pg_rewind does.
+func ensureRewind(ctx context.Context, conn *pgx.Conn) error {
+	for _, f := range []string{
+		"pg_ls_dir(text,boolean,boolean)", "pg_stat_file(text,boolean)", "pg_read_binary_file(text)",
+		"pg_read_binary_file(text,bigint,bigint,boolean)",
+	} {
+		var may bool
+		err := conn.QueryRow(ctx, "SELECT has_function_privilege($1, $2, 'EXECUTE')", RoleReplication, "pg_catalog."+f).Scan(&may)
+		if err != nil {
+			return err
+		}
+		if may {
+			continue
+		}
+		if _, err := conn.Exec(ctx, "GRANT EXECUTE ON FUNCTION pg_catalog."+f+" TO "+RoleReplication); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ensureRoles creates what is missing and sets the attributes of the rest.
 func ensureRoles(ctx context.Context, conn *pgx.Conn, specs []RoleSpec) ([]string, error) {
 	var did []string
@@ -159,6 +204,11 @@ func ensureRoles(ctx context.Context, conn *pgx.Conn, specs []RoleSpec) ([]strin
 		changed, err := ensureRole(ctx, conn, s)
 		if err != nil {
 			return did, fmt.Errorf("role %s: %w", s.Name, err)
+		}
+		if s.Name == RoleReplication {
+			if err := ensureRewind(ctx, conn); err != nil {
+				return did, fmt.Errorf("role %s: %w", s.Name, err)
+			}
 		}
 		if changed {
 			did = append(did, "role "+s.Name)
@@ -238,3 +288,7 @@ func roleOptions(s RoleSpec) string {
 	}
 	return b.String()
 }
+
+func contains(list []string, s string) bool { return slices.Contains(list, s) }
+
+func equal(a, b []string) bool { return slices.Equal(a, b) }

@@ -21,6 +21,7 @@ const (
 type Order struct {
 	Epoch int64  `json:"epoch"` // of the admin that gives it
 	Term  int64  `json:"term"`  // of the shard
+	Sub   int64  `json:"sub,omitempty"`
 	OpID  string `json:"op_id"`
 }
 
@@ -91,6 +92,19 @@ type StopOrder struct {
 	Reason string          `json:"reason,omitempty"`
 }
 
+// FenceOrder has a primary resign: it acknowledges nothing more.
+type FenceOrder struct {
+	Order
+	Drain time.Duration `json:"drain_ns,omitempty"` // for transactions that are open
+}
+
+// ReplaceOrder has a node's data replaced by the source's, which it then follows.
+type ReplaceOrder struct {
+	Order
+	Source   Source `json:"source"`
+	SystemID string `json:"system_id,omitempty"`
+}
+
 // Result is an order's answer.
 type Result struct {
 	OpID     string        `json:"op_id"`
@@ -101,21 +115,32 @@ type Result struct {
 
 // Status is what an agent says of itself.
 type Status struct {
-	Node      string         `json:"node"`
-	Shard     string         `json:"shard"`
-	Role      catalog.Role   `json:"role"` // wanted: replica or rdonly
-	Empty     bool           `json:"empty"`
-	SystemID  string         `json:"system_id,omitempty"`
-	Standby   bool           `json:"standby"`
-	PID       int            `json:"pid"`
-	Promises  Promises       `json:"promises"`
-	Member    Member         `json:"member"`
-	Health    catalog.Health `json:"health"`
-	BinDir    string         `json:"bin_dir"`
-	Version   string         `json:"version"`
-	DataDir   string         `json:"data_dir"`
-	LogTail   string         `json:"log_tail,omitempty"`
-	StartedAt time.Time      `json:"started_at"`
+	Node     string         `json:"node"`
+	Shard    string         `json:"shard"`
+	Role     catalog.Role   `json:"role"` // wanted: replica or rdonly
+	Empty    bool           `json:"empty"`
+	SystemID string         `json:"system_id,omitempty"`
+	Standby  bool           `json:"standby"`
+	PID      int            `json:"pid"`
+	Promises Promises       `json:"promises"`
+	Member   Member         `json:"member"`
+	Health   catalog.Health `json:"health"`
+	Server   Observation    `json:"server"` // of now; read after Promises
+
+	Exited        bool          `json:"exited,omitempty"` // no process of Postgres is left
+	Hung          bool          `json:"hung,omitempty"`
+	Broken        bool          `json:"broken,omitempty"`
+	InForce       bool          `json:"in_force,omitempty"` // Member's Standbys and Acks are proven to be
+	Writable      bool          `json:"writable,omitempty"`
+	SelfFenced    bool          `json:"self_fenced,omitempty"`
+	SelfFencedFor time.Duration `json:"self_fenced_for_ns,omitempty"`
+	FencedLSN     catalog.LSN   `json:"fenced_lsn,omitempty"`
+
+	BinDir    string    `json:"bin_dir"`
+	Version   string    `json:"version"`
+	DataDir   string    `json:"data_dir"`
+	LogTail   string    `json:"log_tail,omitempty"`
+	StartedAt time.Time `json:"started_at"`
 }
 
 // problem is an error on the wire.

@@ -11,6 +11,7 @@ import (
 
 // probes keeps asking until ctx ends. It is apart from the sampler, which a hung postmaster must not hold up.
 func (a *Agent) probes(ctx context.Context) error {
+	failures := 0
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
@@ -25,17 +26,26 @@ func (a *Agent) probes(ctx context.Context) error {
 				failed = &err
 			}
 		}
+		if failed == nil {
+			failures = 0
+		} else {
+			failures++
+		}
+		a.hung.Store(failures >= hungAfter)
 		if before := a.probed.Swap(failed); (before == nil) != (failed == nil) {
 			a.sampleNow()
 		}
 	}
 }
 
+// hungAfter is how many probes in a row must fail for the server to count as hung.
+const hungAfter = 2
+
 // probe asks whether a new connection is answered: a stopped postmaster leaves old sessions working. It sends
 // SSLRequest, which the server answers from a child it has just forked, before any authentication, and which costs a
 // fraction of a login.
 func (a *Agent) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", filepath.Join(a.pg.SocketDir(), ".s.PGSQL."+strconv.Itoa(a.pg.Port())))

@@ -8,30 +8,13 @@ import (
 	"path/filepath"
 	"sync"
 
-	"neki/catalog"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
-	"neki/internal/pgerr"
 )
 
-// Promises are what a node must remember whatever happens to its data directory. They are on disk, outside it, before
-// an order is answered. RevokedBelowTerm, RecruitFloor, RewindInProgress and ResignedTerm are failover's, which builds
-// on this file; here they are only carried along.
-type Promises struct {
-	SystemID         string `json:"sysid,omitempty"`
-	Epoch            int64  `json:"epoch"`    // highest of any admin that gave an order
-	OwnTerm          int64  `json:"own_term"` // in which this node was told to lead; 0 = it never was
-	OpID             string `json:"op_id,omitempty"`
-	RevokedBelowTerm int64  `json:"revoked_below_term,omitempty"`
-	RecruitFloor     *Floor `json:"recruit_floor,omitempty"`
-	RewindInProgress bool   `json:"rewind_in_progress,omitempty"`
-	ResignedTerm     int64  `json:"resigned_term,omitempty"`
-}
-
-// Floor is a position that a node must have passed to count in a quorum.
-type Floor struct {
-	Timeline int32       `json:"tli"`
-	LSN      catalog.LSN `json:"lsn"`
-}
+// Promises are what a node must remember whatever happens to its data directory. They are on disk, outside it, before an
+// order is answered.
+type Promises = decide.Promises
 
 // Member is what the node was last told to be. Unlike Promises it can be told again.
 type Member struct {
@@ -42,6 +25,8 @@ type Member struct {
 	Standbys []string `json:"standbys,omitempty"`
 	Acks     int      `json:"acks,omitempty"`
 	Hold     string   `json:"hold,omitempty"` // why Postgres is to stay stopped
+	// Closed: a primary that no client may use yet: its barrier is not acknowledged.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // memory keeps both in files of the agent's directory.
@@ -77,23 +62,20 @@ func (m *memory) get() (Promises, Member) {
 	return m.promises, m.member
 }
 
-// accept checks an order against what was promised, and remembers its epoch durably.
-func (m *memory) accept(o Order) error {
+// accept checks an order against what was promised, and keeps what it promises durably before it is begun.
+func (m *memory) accept(kind decide.Kind, o Order) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.promises
-	switch {
-	case o.OpID == "":
-		return pgerr.New(pgerr.InvalidParameterValue, "an order needs an op_id")
-	case o.Epoch < p.Epoch:
-		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "order of epoch %d refused: epoch %d has given orders", o.Epoch, p.Epoch)
-	case o.Term < max(p.OwnTerm, p.RevokedBelowTerm):
-		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "order of term %d refused: this node is in term %d",
-			o.Term, max(p.OwnTerm, p.RevokedBelowTerm))
-	case o.Epoch == p.Epoch:
+	head := decide.Head{Epoch: o.Epoch, Term: o.Term, Sub: o.Sub, OpID: o.OpID}
+	p, err := decide.Accept(m.promises, kind, head, decide.Flaws{})
+	if err != nil {
+		return err
+	}
+	before := m.promises
+	before.OpID = p.OpID // who promised it is worth no flush
+	if p == before {
 		return nil
 	}
-	p.Epoch, p.OpID = o.Epoch, o.OpID
 	return m.putPromises(p)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"neki/catalog"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 	"neki/internal/pgerr"
 )
@@ -46,7 +47,12 @@ func (r *runner) provision(ctx context.Context, o ProvisionOrder) (Result, error
 			"node %s holds the database system %s, not %s", r.a.cfg.Node, id, o.SystemID).
 			WithHint("Look at what it is, and remove its data directory by hand if it may go.")
 	}
-	if err := r.a.memory.changePromises(func(p *Promises) { p.SystemID = id }); err != nil {
+	if err := r.a.memory.changePromises(func(p *Promises) {
+		p.SystemID = id
+		if o.Source != nil { // the copy is whole
+			p.RevokedBelowTerm, *p = max(p.RevokedBelowTerm, o.Term), decide.Replaced(*p)
+		}
+	}); err != nil {
 		return Result{}, err
 	}
 	if err := r.a.memory.changeMember(func(m *Member) { m.Term, m.Source = o.Term, o.Source }); err != nil {
@@ -101,11 +107,20 @@ func (r *runner) follow(ctx context.Context, o FollowOrder) (Result, error) {
 	if o.Source.Node == r.a.cfg.Node {
 		return Result{}, pgerr.New(pgerr.InvalidParameterValue, "node %s can't follow itself", r.a.cfg.Node)
 	}
-	if !r.a.pg.IsStandby() {
-		return Result{}, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s is no standby", r.a.cfg.Node)
+	if !r.a.pg.IsStandby() { // it led a term before
+		if err := r.killed(); err != nil {
+			return Result{}, err
+		}
+		if err := r.standby(); err != nil {
+			return Result{}, err
+		}
 	}
 	if err := r.a.memory.changeMember(func(m *Member) { m.Term, m.Source = o.Term, &o.Source }); err != nil {
 		return Result{}, err
+	}
+	if r.a.pg.Running() == 0 {
+		r.ensureRunning(ctx)
+		return Result{Done: []string{"follows " + o.Source.Node}}, nil
 	}
 	changed, err := r.applyConf(ctx)
 	if err != nil || !changed {

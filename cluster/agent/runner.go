@@ -4,20 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"neki/catalog"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 	"neki/internal/pgerr"
 )
 
 // Times of the runner.
 const (
-	startTimeout   = 60 * time.Second // a start that takes longer goes on, and is looked at again
-	confirmTimeout = 5 * time.Second  // of the linearizable read before a start as primary
-	tendEvery      = 5 * time.Second  // log rotation
+	attendEvery    = 500 * time.Millisecond // a primary that is not open yet
+	waitRetry      = 300 * time.Millisecond // whether a former primary may start
+	startTimeout   = 60 * time.Second       // a start that takes longer goes on, and is looked at again
+	confirmTimeout = 2 * time.Second        // of the linearizable read before a start as primary
+	tendEvery      = 5 * time.Second        // log rotation
 	restartFirst   = 100 * time.Millisecond
 	restartMost    = 10 * time.Second
 	steadyAfter    = 30 * time.Second // a server that ran this long is restarted without delay
@@ -28,6 +32,7 @@ const (
 // task is one order on its way to the runner.
 type task struct {
 	order Order
+	kind  decide.Kind
 	do    func(ctx context.Context, r *runner) (Result, error)
 	reply chan<- outcome // buffered: the asker may be gone
 }
@@ -40,7 +45,11 @@ type outcome struct {
 // runner is the state of the goroutine that alone starts and stops Postgres.
 type runner struct {
 	a       *Agent
-	conn    *pgx.Conn // for orders' SQL, kept between them
+	ctx     context.Context // ends with the runner; for side
+	side    sync.WaitGroup  // what goes on beside orders
+	downAt  time.Time       // when the server last ended
+	shutFor int64           // the self-fencing that was carried out
+	conn    *pgx.Conn       // for orders' SQL, kept between them
 	done    map[string]Result
 	order   []string // of done, oldest first
 	backoff time.Duration
@@ -51,11 +60,16 @@ type runner struct {
 
 // runOrders brings the server up as the restart rule says, then carries out orders and restarts it, until ctx ends.
 func (a *Agent) runOrders(ctx context.Context) error {
-	r := &runner{a: a, done: map[string]Result{}}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &runner{a: a, ctx: ctx, done: map[string]Result{}, downAt: time.Now().Add(-decide.Patience)}
+	defer r.side.Wait()
 	defer r.close()
+	defer cancel()
 	r.ensureRunning(ctx)
 	tend := time.NewTicker(tendEvery)
 	defer tend.Stop()
+	attend := time.NewTicker(attendEvery)
+	defer attend.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -69,6 +83,10 @@ func (a *Agent) runOrders(ctx context.Context) error {
 		case <-r.retry:
 			r.retry = nil
 			r.ensureRunning(ctx)
+		case <-a.attend:
+			r.attend(ctx)
+		case <-attend.C:
+			r.attend(ctx)
 		case <-tend.C:
 			if err := a.pg.RotateLog(); err != nil {
 				a.log.Warn("can't rotate the server's log", "error", err)
@@ -91,9 +109,13 @@ func (r *runner) onExit() {
 	if time.Since(r.upSince) > steadyAfter {
 		r.backoff = 0
 	}
-	r.upSince = time.Time{}
+	r.upSince, r.downAt = time.Time{}, time.Now()
 	r.disconnect()
-	r.a.sampleNow()
+	if err := r.a.pg.Kill(); err != nil { // the postmaster's children outlive it for a while, and acknowledge meanwhile
+		r.a.log.Error("processes of the server are left", "error", err)
+		return
+	}
+	r.ended()
 }
 
 // perform carries out one order: once, however often it is given.
@@ -101,7 +123,7 @@ func (r *runner) perform(ctx context.Context, t task) (Result, error) {
 	if result, ok := r.done[t.order.OpID]; ok {
 		return result, nil
 	}
-	if err := r.a.memory.accept(t.order); err != nil {
+	if err := r.a.memory.accept(t.kind, t.order); err != nil {
 		return Result{}, err
 	}
 	began := time.Now()
@@ -135,9 +157,15 @@ func (r *runner) ensureRunning(ctx context.Context) {
 		r.a.setPhase(catalog.StateFenced, "%s", member.Hold)
 		return
 	}
-	err := r.start(ctx)
+	err := r.start(ctx, false)
 	if err == nil {
 		r.a.clearPhase()
+		return
+	}
+	var waits waitError
+	if errors.As(err, &waits) && ctx.Err() == nil {
+		r.a.setPhase(catalog.StateStarting, "%v", err)
+		r.retry = time.After(waitRetry)
 		return
 	}
 	if ctx.Err() != nil {
@@ -154,7 +182,7 @@ func (r *runner) retryLater() {
 }
 
 // start adopts the running server, or starts it by the restart rule.
-func (r *runner) start(ctx context.Context) error {
+func (r *runner) start(ctx context.Context, ordered bool) error {
 	adopted, err := r.a.pg.Adopt()
 	if err != nil {
 		return err
@@ -167,13 +195,18 @@ func (r *runner) start(ctx context.Context) error {
 		adopted = false
 	}
 	if !adopted {
-		if err := r.confirmRole(ctx); err != nil {
+		if err := r.a.pg.Kill(); err != nil { // what is left of an earlier one
+			return err
+		}
+		if err := r.confirmRole(ctx, ordered); err != nil {
+			r.ended()
 			return err
 		}
 		if err := r.a.writeConf(); err != nil {
 			return err
 		}
 	}
+	r.a.exited.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = r.a.pg.Start(ctx)
@@ -189,33 +222,58 @@ func (r *runner) start(ctx context.Context) error {
 	return err
 }
 
-// confirmRole lets a data directory without standby.signal start as a primary only when the catalog says, now, that
-// this node leads; if another does it becomes a standby of that one.
-func (r *runner) confirmRole(ctx context.Context) error {
+// waitError says that a start has to wait for others.
+type waitError struct{ why string }
+
+func (e waitError) Error() string { return e.why }
+
+// confirmRole decides how the server is started: as a primary only when the catalog says, now, that this node leads, and
+// when the admin has had time to choose another or has ordered the start.
+func (r *runner) confirmRole(ctx context.Context, ordered bool) error {
+	p, m := r.a.memory.get()
+	self := decide.Self{
+		Node: r.a.cfg.Node, HasData: r.a.pg.HasData(), Standby: r.a.pg.IsStandby(), Held: m.Hold != "", DownFor: time.Since(r.downAt),
+	}
+	as, why := decide.HowToStart(p, self, nil, ordered, decide.Flaws{})
+	var rule catalog.Rule
+	if as == decide.StartWait {
+		var err error
+		if rule, err = r.readRule(ctx); err != nil {
+			return waitError{fmt.Sprintf("%s: %v", why, err)}
+		}
+		as, why = decide.HowToStart(p, self, &rule, ordered, decide.Flaws{})
+	}
+	switch as {
+	case decide.StartStandby:
+		if why != "" {
+			r.a.log.Warn("starts as a standby", "why", why)
+		}
+		return r.standby()
+	case decide.StartPrimary:
+		if rule.Phase == decide.PhaseBootstrap {
+			return nil
+		}
+		return r.a.memory.changeMember(func(m *Member) { m.Closed = true }) // until its barrier is acknowledged
+	case decide.StartWait, decide.StartNothing:
+	}
+	return waitError{why}
+}
+
+func (r *runner) readRule(ctx context.Context) (catalog.Rule, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	return catalog.GetRule(ctx, r.a.cfg.Store, r.a.cfg.Cluster, r.a.cfg.Shard)
+}
+
+// standby has the next start be one of a standby. What led is not told to follow anybody: whether it can is the admin's
+// to decide.
+func (r *runner) standby() error {
 	if r.a.pg.IsStandby() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
-	defer cancel()
-	shard, err := catalog.GetShard(ctx, r.a.cfg.Store, r.a.cfg.Cluster, r.a.cfg.Shard)
+	err := r.a.memory.changeMember(func(m *Member) { m.Source, m.Term, m.Led, m.Closed = nil, 0, false, false })
 	if err != nil {
-		return fmt.Errorf("waits for the catalog to say whether this node leads: %w", err)
-	}
-	promises, _ := r.a.memory.get()
-	if shard.Primary == r.a.cfg.Node && shard.Term == promises.OwnTerm {
-		return nil
-	}
-	r.a.log.Warn("another node leads the shard: starting as standby", "leader", shard.Primary, "term", shard.Term)
-	leader, err := catalog.GetNode(ctx, r.a.cfg.Store, r.a.cfg.Cluster, r.a.cfg.Shard, shard.Primary)
-	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
-		return fmt.Errorf("address of the leader: %w", err)
-	}
-	if err == nil && leader.ID != r.a.cfg.Node {
-		if err := r.a.memory.changeMember(func(m *Member) {
-			m.Term, m.Source = shard.Term, &Source{Node: leader.ID, Host: leader.Host, Port: leader.Port}
-		}); err != nil {
-			return err
-		}
+		return err
 	}
 	return r.a.pg.SetStandby(true)
 }

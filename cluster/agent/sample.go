@@ -17,8 +17,9 @@ const (
 	sampleEvery  = 250 * time.Millisecond // the resolution of lag
 	reportEvery  = time.Second            // the longest silence of a stream
 	usageEvery   = time.Second            // processes, disk, connections
-	probeEvery   = time.Second            // new connections
-	sizeEvery    = time.Minute            // pg_database_size looks at every file
+	probeEvery   = 500 * time.Millisecond // new connections
+	probeTimeout = time.Second
+	sizeEvery    = time.Minute // pg_database_size looks at every file
 	queryTimeout = 2 * time.Second
 	// freshFor is how old the receiver's last message may be: a cut link looks like an idle one for some seconds.
 	freshFor = 3 * time.Second
@@ -110,6 +111,12 @@ func (s *sampler) collect(ctx context.Context) catalog.Health {
 	return h
 }
 
+// shut tells of a primary that takes no clients: its barrier is not acknowledged, or it resigned.
+func (a *Agent) shut() bool {
+	p, m := a.memory.get()
+	return m.Closed || p.ResignedTerm != 0 && p.ResignedTerm == p.OwnTerm
+}
+
 func (a *Agent) stoppedReason() string {
 	if !a.pg.HasData() {
 		return "empty: waits for the admin"
@@ -131,6 +138,10 @@ func (s *sampler) ask(ctx context.Context, h catalog.Health) catalog.Health {
 	switch {
 	case probed != nil:
 		h.State, h.Reason = catalog.StateUnreachable, "new connections are not answered: "+(*probed).Error()
+	case s.a.selfFenced.Load() != 0:
+		h.State, h.Reason = catalog.StateFenced, "fenced itself: nothing proves that it still leads"
+	case h.Role == catalog.RolePrimary && s.a.shut():
+		h.State, h.Reason = catalog.StateStarting, "takes no clients before its first commit is acknowledged"
 	case h.Role == catalog.RoleReplica && !h.Streaming:
 		h.State, h.Reason = catalog.StateCatchingUp, "not streaming from a primary"
 	default:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"neki/catalog"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 	"neki/internal/pgerr"
 )
@@ -93,21 +94,37 @@ func Guard(next http.Handler, mutualTLS bool, token string) http.Handler {
 func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", a.streamHealth)
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, a.Status()) })
-	order(mux, a, "provision", func(o ProvisionOrder) Order { return o.Order }, (*runner).provision)
-	order(mux, a, "lead", func(o LeadOrder) Order { return o.Order }, (*runner).lead)
-	order(mux, a, "follow", func(o FollowOrder) Order { return o.Order }, (*runner).follow)
-	order(mux, a, "apply", func(o ApplyOrder) Order { return o.Order }, (*runner).apply)
-	order(mux, a, "stop", func(o StopOrder) Order { return o.Order }, (*runner).stopOrder)
-	order(mux, a, "start", func(o Order) Order { return o }, (*runner).startOrder)
-	order(mux, a, "restart", func(o Order) Order { return o }, (*runner).restartOrder)
-	order(mux, a, "reload", func(o Order) Order { return o }, (*runner).reloadOrder)
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, req *http.Request) {
+		writeJSON(w, http.StatusOK, a.Status(req.Context()))
+	})
+	plain := func(o Order) Order { return o }
+	ofLead := func(o LeadOrder) Order { return o.Order }
+	ofReplace := func(o ReplaceOrder) Order { return o.Order }
+	order(mux, a, "provision", decide.Init, func(o ProvisionOrder) Order { return o.Order }, (*runner).provision)
+	order(mux, a, "lead", decide.Lead, ofLead, (*runner).lead)
+	order(mux, a, "follow", decide.Follow, func(o FollowOrder) Order { return o.Order }, (*runner).follow)
+	order(mux, a, "apply", decide.Apply, func(o ApplyOrder) Order { return o.Order }, (*runner).apply)
+	order(mux, a, "stop", decide.Hold, func(o StopOrder) Order { return o.Order }, (*runner).stopOrder)
+	order(mux, a, "start", decide.Start, plain, (*runner).startOrder)
+	order(mux, a, "restart", decide.Start, plain, (*runner).restartOrder)
+	order(mux, a, "reload", decide.Apply, plain, (*runner).reloadOrder)
+	order(mux, a, "recruit", decide.Recruit, plain, (*runner).recruit)
+	order(mux, a, "promote", decide.Promote, ofLead, (*runner).promote)
+	order(mux, a, "fence", decide.Fence, func(o FenceOrder) Order { return o.Order }, (*runner).fence)
+	order(mux, a, "unfence", decide.Unfence, ofLead, (*runner).unfence)
+	order(mux, a, "resume", decide.Resume, plain, (*runner).resume)
+	order(mux, a, "rewind", decide.Rewind, ofReplace, func(r *runner, ctx context.Context, o ReplaceOrder) (Result, error) {
+		return r.replace(ctx, o, false)
+	})
+	order(mux, a, "rebuild", decide.Rebuild, ofReplace, func(r *runner, ctx context.Context, o ReplaceOrder) (Result, error) {
+		return r.replace(ctx, o, true)
+	})
 	return mux
 }
 
 // order routes POST /v1/<name>: it decodes the order and has the runner do it. A caller who goes away before the end
 // finds the result when he asks again with the same operation id.
-func order[T any](mux *http.ServeMux, a *Agent, name string, head func(T) Order,
+func order[T any](mux *http.ServeMux, a *Agent, name string, kind decide.Kind, head func(T) Order,
 	do func(*runner, context.Context, T) (Result, error),
 ) {
 	mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, req *http.Request) {
@@ -118,7 +135,7 @@ func order[T any](mux *http.ServeMux, a *Agent, name string, head func(T) Order,
 			writeJSON(w, http.StatusBadRequest, problemOf(pgerr.New(pgerr.InvalidParameterValue, "%s: %w", name, err)))
 			return
 		}
-		result, err := a.submit(req.Context(), head(o), func(ctx context.Context, r *runner) (Result, error) {
+		result, err := a.submit(req.Context(), kind, head(o), func(ctx context.Context, r *runner) (Result, error) {
 			return do(r, ctx, o)
 		})
 		if err != nil {
@@ -130,10 +147,10 @@ func order[T any](mux *http.ServeMux, a *Agent, name string, head func(T) Order,
 }
 
 // submit hands an order to the runner and waits for its end, or for the caller's.
-func (a *Agent) submit(ctx context.Context, o Order, do func(context.Context, *runner) (Result, error)) (Result, error) {
+func (a *Agent) submit(ctx context.Context, kind decide.Kind, o Order, do func(context.Context, *runner) (Result, error)) (Result, error) {
 	reply := make(chan outcome, 1)
 	select {
-	case a.tasks <- task{order: o, do: do, reply: reply}:
+	case a.tasks <- task{order: o, kind: kind, do: do, reply: reply}:
 	case <-ctx.Done():
 		return Result{}, context.Cause(ctx)
 	}
@@ -172,18 +189,6 @@ func (a *Agent) streamHealth(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Status tells what the agent is and does.
-func (a *Agent) Status() Status {
-	promises, member := a.memory.get()
-	h, _ := a.health.latest(time.Second)
-	return Status{
-		Node: a.cfg.Node, Shard: a.cfg.Shard, Role: a.cfg.Role, Empty: !a.pg.HasData(), SystemID: a.pg.SystemID(),
-		Standby: a.pg.IsStandby(), PID: a.pg.Running(), Promises: promises, Member: member, Health: h,
-		BinDir: a.cfg.Installation.BinDir, Version: a.cfg.Version, DataDir: a.pg.DataDir(), LogTail: a.pg.LogTail(5),
-		StartedAt: a.started,
-	}
-}
-
 func (r *runner) stopOrder(ctx context.Context, o StopOrder) (Result, error) {
 	reason := o.Reason
 	if reason == "" {
@@ -204,7 +209,7 @@ func (r *runner) startOrder(ctx context.Context, _ Order) (Result, error) {
 	if !r.a.pg.HasData() {
 		return Result{}, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s is empty", r.a.cfg.Node)
 	}
-	if err := r.start(ctx); err != nil {
+	if err := r.start(ctx, true); err != nil {
 		r.retryLater()
 		return Result{}, err
 	}

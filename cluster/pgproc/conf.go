@@ -90,6 +90,20 @@ func DefaultHBA(replicationRole string) []HBARule {
 	return rules
 }
 
+// ClosedHBA lets nobody in but the superuser over the Unix socket and the named role, for replication and pg_rewind.
+func ClosedHBA(replicationRole string) []HBARule {
+	rules := []HBARule{
+		"local all " + Superuser + " trust",
+		"local replication " + Superuser + " trust",
+	}
+	for _, from := range []string{"0.0.0.0/0", "::/0"} {
+		rules = append(rules,
+			HBARule("host replication "+replicationRole+" "+from+" scram-sha-256"),
+			HBARule("host postgres "+replicationRole+" "+from+" scram-sha-256"))
+	}
+	return rules
+}
+
 // WriteHBA replaces pg_hba.conf and reports whether it changed.
 func (p *Instance) WriteHBA(rules []HBARule) (changed bool, err error) {
 	var b bytes.Buffer

@@ -156,6 +156,33 @@ func syncFilesystem(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
+// Rewind brings the data directory of a stopped server in line with a running one's, whose timeline it left, and makes a
+// standby of it. The source is a connection string of a role that may read its files. Configuration files come from the
+// source: the caller writes its own. When it fails the data directory may be of no use any more.
+func (p *Instance) Rewind(ctx context.Context, source string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pr := p.process.Load(); pr != nil && pr.alive() {
+		return fmt.Errorf("the server is running")
+	}
+	if err := p.killLeftovers(); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(p.DataDir(), "standby.signal")); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if _, err := p.run(ctx, "pg_rewind", "-D", p.DataDir(), "--source-server="+source); err != nil {
+		return err
+	}
+	if err := p.includeSettings(p.DataDir()); err != nil {
+		return err
+	}
+	if err := p.writeOwned(filepath.Join(p.DataDir(), "standby.signal"), nil); err != nil {
+		return err
+	}
+	return syncFilesystem(p.DataDir())
+}
+
 // Wipe removes the data directory, for a restore. The server must be stopped.
 func (p *Instance) Wipe() error {
 	p.mu.Lock()

@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"neki/catalog"
+	"neki/cluster/decide"
+)
+
+// observeTimeout bounds a look at the server for the admin, who gives an agent two seconds to answer.
+const observeTimeout = 800 * time.Millisecond
+
+// Observation is what the server says at a moment; for an admin's decisions, so nothing in it is older than the question.
+type Observation struct {
+	// Up: it answers, and what follows is known. A standby without a receiver counts as up only when it has replayed all
+	// that is local: before that, the end of its log is not known.
+	Up            bool               `json:"up,omitempty"`
+	Why           string             `json:"why,omitempty"` // not Up
+	Primary       bool               `json:"primary,omitempty"`
+	Streaming     bool               `json:"streaming,omitempty"`
+	LastMsg       time.Duration      `json:"last_msg_ns,omitempty"`
+	Timeline      int32              `json:"tli,omitempty"`
+	ReceiveLSN    catalog.LSN        `json:"receive_lsn,omitempty"` // end of what is flushed
+	ReplayLSN     catalog.LSN        `json:"replay_lsn,omitempty"`
+	Replayed      bool               `json:"replayed,omitempty"`
+	ReplayPaused  bool               `json:"replay_paused,omitempty"`
+	Row           decide.TermRow     `json:"row"`
+	History       []decide.Switch    `json:"history,omitempty"`
+	Acknowledgers []decide.Walsender `json:"acknowledgers,omitempty"`
+}
+
+// observer asks the server; requests take turns on its connection.
+type observer struct {
+	a    *Agent
+	turn chan struct{} // holds one token
+
+	conn  *pgx.Conn
+	still stillness
+}
+
+// stillness remembers since when replay stands where it is, in one life of the server.
+type stillness struct {
+	pid   int
+	at    catalog.LSN
+	since time.Time
+}
+
+func newObserver(a *Agent) *observer {
+	o := &observer{a: a, turn: make(chan struct{}, 1)}
+	o.turn <- struct{}{}
+	return o
+}
+
+// look asks the server. What stands in the way is in the answer.
+func (o *observer) look(ctx context.Context) Observation {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	select {
+	case <-o.turn:
+		defer func() { o.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return Observation{Why: "the server is slow to answer"}
+	}
+	if !o.a.pg.Ready() {
+		o.disconnect()
+		return Observation{Why: "not running, or not ready"}
+	}
+	ob, err := o.ask(ctx)
+	if err != nil {
+		o.disconnect()
+		return Observation{Why: err.Error()}
+	}
+	return ob
+}
+
+func (o *observer) disconnect() {
+	if o.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_ = o.conn.Close(ctx) // the server may be gone
+	o.conn = nil
+}
+
+// observeQuery is one round trip. A standby's wait for a source to be tried again means, when it never had a receiver,
+// that it has replayed all that is local.
+const observeQuery = `
+SELECT pg_is_in_recovery(),
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_flush_lsn() END::text,
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() END::text,
+       r.pid IS NOT NULL, coalesce(r.status = 'streaming', false), coalesce(r.received_tli, 0),
+       coalesce(extract(epoch FROM clock_timestamp() - r.last_msg_receipt_time), 0)::float8,
+       CASE WHEN pg_is_in_recovery() THEN pg_get_wal_replay_pause_state() <> 'not paused' ELSE false END,
+       coalesce((SELECT a.wait_event = 'RecoveryRetrieveRetryInterval' FROM pg_stat_activity a
+                  WHERE a.backend_type = 'startup' LIMIT 1), false),
+       CASE WHEN pg_is_in_recovery() THEN 0
+            ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END,
+       to_regclass('neki.term_log') IS NOT NULL
+  FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver r ON true`
+
+func (o *observer) ask(ctx context.Context) (Observation, error) {
+	var ob Observation
+	if o.conn == nil || o.conn.IsClosed() {
+		conn, err := o.a.connect(ctx, "postgres", observeTimeout)
+		if err != nil {
+			return ob, err
+		}
+		o.conn = conn
+	}
+	var recovery, receiver, retries, hasLog bool
+	var receive, replay *string
+	var receivedLine, ownLine int32
+	var age float64
+	err := o.conn.QueryRow(ctx, observeQuery).Scan(&recovery, &receive, &replay, &receiver, &ob.Streaming, &receivedLine, &age,
+		&ob.ReplayPaused, &retries, &ownLine, &hasLog)
+	if err != nil {
+		return ob, err
+	}
+	if ob.ReceiveLSN, err = parseLSN(receive); err != nil {
+		return ob, err
+	}
+	if ob.ReplayLSN, err = parseLSN(replay); err != nil {
+		return ob, err
+	}
+	ob.LastMsg, ob.Primary, ob.Timeline = time.Duration(age*float64(time.Second)), !recovery, ownLine
+	if recovery {
+		if err := o.askStandby(ctx, &ob, receiver, retries, receive != nil, receivedLine); err != nil {
+			return ob, err
+		}
+	} else {
+		ob.ReplayLSN, ob.Replayed = ob.ReceiveLSN, true
+		if ob.Acknowledgers, err = walsenders(ctx, o.conn); err != nil {
+			return ob, err
+		}
+	}
+	if hasLog {
+		err = o.conn.QueryRow(ctx, "SELECT term, tli FROM neki.term_log ORDER BY term DESC LIMIT 1").Scan(&ob.Row.Term, &ob.Row.Timeline)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return ob, err
+		}
+	}
+	ob.History, err = readHistory(o.a.pg.DataDir(), ob.Timeline)
+	ob.Up = ob.Primary || receiver || ob.Replayed
+	if !ob.Up {
+		ob.Why = "it has not replayed all of its log"
+	}
+	return ob, err
+}
+
+// askStandby tells where a standby's log ends, and on which timeline.
+func (o *observer) askStandby(ctx context.Context, ob *Observation, receiver, retries, everReceived bool, receivedLine int32) error {
+	if pid := o.a.pg.Running(); o.still.pid != pid || o.still.at != ob.ReplayLSN || receiver || !retries || ob.ReplayPaused {
+		o.still = stillness{pid: pid, at: ob.ReplayLSN, since: time.Now()}
+	}
+	switch {
+	case everReceived && ob.ReplayLSN >= ob.ReceiveLSN:
+		ob.Replayed = true
+	case receiver || ob.ReplayPaused:
+	case !everReceived:
+		ob.Replayed = retries
+	default: // the received log may end within a record, which is never replayed
+		ob.Replayed = retries && time.Since(o.still.since) >= stillAfter
+	}
+	ob.ReceiveLSN = max(ob.ReceiveLSN, ob.ReplayLSN)
+	if receiver && receivedLine > 0 {
+		ob.Timeline = receivedLine
+		return nil
+	}
+	line, err := o.a.replayTimeline(ctx)
+	ob.Timeline = line
+	return err
+}
+
+// stillAfter is how long replay must stand, while every source is tried several times, to be at the end.
+const stillAfter = time.Second
+
+// replayTimeline asks for the timeline that is replayed: no SQL function tells it, a walsender does.
+func (a *Agent) replayTimeline(ctx context.Context) (int32, error) {
+	cfg, err := pgconn.ParseConfig(a.pg.LocalDSN("postgres") + " replication=true")
+	if err != nil {
+		return 0, err
+	}
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return 0, fmt.Errorf("timeline: %w", err)
+	}
+	defer conn.Close(ctx) //nolint:errcheck // the answer counts
+	results, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll()
+	if err != nil {
+		return 0, err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 2 {
+		return 0, errors.New("IDENTIFY_SYSTEM gave no row")
+	}
+	line, err := strconv.ParseInt(string(results[0].Rows[0][1]), 10, 32)
+	return int32(line), err
+}
+
+func parseLSN(text *string) (catalog.LSN, error) {
+	if text == nil {
+		return 0, nil
+	}
+	return catalog.ParseLSN(*text)
+}
+
+// walsenders are the standbys as the primary sees them.
+func walsenders(ctx context.Context, conn *pgx.Conn) ([]decide.Walsender, error) {
+	rows, err := conn.Query(ctx, `SELECT application_name, state = 'streaming', coalesce(sync_priority, 0) > 0,
+		coalesce(flush_lsn, '0/0')::text, coalesce(extract(epoch FROM clock_timestamp() - reply_time), 1e6)::float8
+		FROM pg_stat_replication WHERE application_name <> 'neki_agent'`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (w decide.Walsender, err error) {
+		var lsn string
+		var age float64
+		if err = row.Scan(&w.Node, &w.Streaming, &w.Sync, &lsn, &age); err != nil {
+			return w, err
+		}
+		w.ReplyAge = time.Duration(age * float64(time.Second))
+		w.Flush, err = catalog.ParseLSN(lsn)
+		return w, err
+	})
+}
+
+// readHistory reads a timeline's history file, oldest switch first. The first timeline has none.
+func readHistory(dataDir string, line int32) ([]decide.Switch, error) {
+	if line <= 1 {
+		return nil, nil
+	}
+	b, err := os.ReadFile(filepath.Join(dataDir, "pg_wal", fmt.Sprintf("%08X.history", line)))
+	if err != nil {
+		return nil, err
+	}
+	var list []decide.Switch
+	for text := range strings.Lines(string(b)) {
+		f := strings.Fields(text)
+		if len(f) < 2 || strings.HasPrefix(f[0], "#") {
+			continue
+		}
+		n, err := strconv.ParseInt(f[0], 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("history of timeline %d: %w", line, err)
+		}
+		lsn, err := catalog.ParseLSN(f[1])
+		if err != nil {
+			return nil, fmt.Errorf("history of timeline %d: %w", line, err)
+		}
+		list = append(list, decide.Switch{Timeline: int32(n), LSN: lsn})
+	}
+	return list, nil
+}
+
+// inForce is a proof that synchronous standbys are in force in one life of the server.
+type inForce struct {
+	pid      int
+	standbys []string
+	acks     int
+}
+
+// Status tells what the agent is and does. What it promised is read before what the server says.
+func (a *Agent) Status(ctx context.Context) Status {
+	promises, member := a.memory.get()
+	h, _ := a.health.latest(time.Second)
+	st := Status{
+		Node: a.cfg.Node, Shard: a.cfg.Shard, Role: a.cfg.Role, Empty: !a.pg.HasData(), SystemID: a.pg.SystemID(),
+		Standby: a.pg.IsStandby(), PID: a.pg.Running(), Promises: promises, Member: member, Health: h,
+		BinDir: a.cfg.Installation.BinDir, Version: a.cfg.Version, DataDir: a.pg.DataDir(), LogTail: a.pg.LogTail(5),
+		StartedAt: a.started, Server: a.observer.look(ctx), FencedLSN: catalog.LSN(a.fencedLSN.Load()),
+	}
+	st.Exited = a.exited.Load() && a.pg.Running() == 0
+	st.Hung = a.hung.Load() && a.pg.Running() != 0
+	st.Broken = promises.RewindInProgress && !a.replacing.Load()
+	st.Writable = st.Server.Primary && st.FencedLSN == 0
+	if at := a.selfFenced.Load(); at != 0 {
+		st.SelfFenced, st.SelfFencedFor = true, bootTime()-time.Duration(at)
+	}
+	if f := a.inForce.Load(); f != nil && st.Server.Primary {
+		st.InForce = f.pid == st.PID && f.acks == member.Acks && equal(f.standbys, member.Standbys)
+	}
+	return st
+}
