@@ -13,7 +13,7 @@ root=$PWD
 
 die() { echo "suites: $*" >&2; exit 1; }
 sql() { psql -X -qAt -d "$1" -c "$2"; }
-fresh() { sql postgres "DROP DATABASE IF EXISTS $1 WITH (FORCE)"; sql postgres "CREATE DATABASE $1"; }
+fresh() { sql postgres "DROP DATABASE IF EXISTS $1 WITH (FORCE)"; sql postgres "CREATE DATABASE $1 TEMPLATE template0"; }
 
 pgx() {
   fresh pgx_test
