@@ -165,7 +165,7 @@ func (s *spread) prepare(snap *catalog.Snapshot) error {
 // bind gives the engine the values of the parameters.
 func (s *spread) bind(env *exec.Env) error {
 	for i, oid := range s.plan.Spread.Spec.ParamTypes() {
-		if i >= len(s.values.Params) || s.values.Params[i] == nil {
+		if i >= len(s.values.Params) || s.values.Params[i] == nil || !slices.Contains(s.plan.Spread.Params, i) {
 			env.Params = append(env.Params, datum.Null)
 			continue
 		}
@@ -258,7 +258,7 @@ func (s *spread) lane(shard string) *member {
 }
 
 // OpenLeg implements plan.LegOpener.
-func (s *spread) OpenLeg(leg int, _ exec.Need) (exec.Node, error) { return s.legs[leg], nil }
+func (s *spread) OpenLeg(leg int, _ exec.Need) (exec.Node, error) { return s.openLeg(leg) }
 
 // close ends the run and gives its connections back.
 func (s *spread) close() {
@@ -272,7 +272,7 @@ func (s *spread) close() {
 		s.node = nil
 	}
 	for _, l := range s.legs {
-		l.end()
+		_ = l.Close()
 	}
 	s.unwatch()
 	s.cancel()

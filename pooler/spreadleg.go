@@ -24,6 +24,7 @@ type legNode struct {
 	legs      *fanout.Legs
 	rows      exec.Node
 	described bool
+	opened    bool          // by the engine
 	kept      []*exec.Batch // read ahead because another leg needed the connections
 	took      int64         // of the budget, for them
 	stash     []fanout.Piece

@@ -58,10 +58,7 @@ func (e *engine) Resolve(schema, name string) (exec.Source, bool) {
 
 // engineQuery plans a query by the engine.
 func (s *sharding) engineQuery() error {
-	e := &engine{sharding: s, prefix: "__neki_leg", used: map[string]bool{}, bytewise: true}
-	for strings.Contains(s.st.Text, e.prefix) {
-		e.prefix += "_"
-	}
+	e := s.newEngine()
 	e.collectNames()
 	stmt := s.query.stmt
 	e.process(s.query, stmt, true)
@@ -69,6 +66,14 @@ func (s *sharding) engineQuery() error {
 		return e.failed
 	}
 	return e.finish(stmt, nil)
+}
+
+func (s *sharding) newEngine() *engine {
+	e := &engine{sharding: s, prefix: "__neki_leg", used: map[string]bool{}, bytewise: true}
+	for strings.Contains(s.st.Text, e.prefix) {
+		e.prefix += "_"
+	}
+	return e
 }
 
 // finish builds the engine's query over the legs.
@@ -142,7 +147,11 @@ func (e *engine) checkOrder(spec *exec.Spec) error {
 	if bad == "" {
 		return nil
 	}
-	return unplanned(numberTextOrder, "%s of text over several shards", bad).
+	return errTextOrder(bad)
+}
+
+func errTextOrder(what string) error {
+	return unplanned(numberTextOrder, "%s of text over several shards", what).
 		WithDetail("It depends on the collation, and the gateway knows only the order of bytes (\"C\").").
 		WithHint("Add COLLATE \"C\" to the column's definition, or restrict the query to one shard.")
 }
@@ -215,6 +224,9 @@ func (e *engine) process(q *query, s *sqlparse.SelectStmt, top bool) {
 		e.process(q.left, s.Larg, false)
 		e.process(q.right, s.Rarg, false)
 		e.sublinks(s.SortClause)
+		return
+	}
+	if e.aggregate(q, s) {
 		return
 	}
 	if q.level != nil {

@@ -103,6 +103,9 @@ func (s *sharding) spreadQuery() error {
 		s.reach(&Spread{Legs: []Leg{{Route: s.routeOf(q.rows)}}, Pass: passAll})
 		return nil
 	}
+	if done, err := s.mergeQuery(); done || err != nil {
+		return err
+	}
 	return s.engineQuery()
 }
 
