@@ -45,7 +45,7 @@ CREATE TABLE home (id int PRIMARY KEY, v text COLLATE "C", n int)`
 // TestShardOracle runs random statements on plain Postgres and through the gateway, with all on one shard and on four: both
 // answer alike, or the gateway says that it can't. NEKI_ORACLE_STATEMENTS and NEKI_ORACLE_SEED make it longer, or another.
 func TestShardOracle(t *testing.T) {
-	count, seed := envInt("NEKI_ORACLE_STATEMENTS", 1500), uint64(envInt("NEKI_ORACLE_SEED", 1))
+	count, seed := envInt("NEKI_ORACLE_STATEMENTS", 2000), uint64(envInt("NEKI_ORACLE_SEED", 1))
 	for _, c := range []struct {
 		name, ranges string
 		shards       int
@@ -82,19 +82,20 @@ type oracle struct {
 	run, errors int
 	refused     map[string]int
 	first       map[string]string
+	last        string
 }
 
-// outcome is what a statement gave.
-type outcome struct {
+// oracleAnswer is what a statement gave.
+type oracleAnswer struct {
 	rows       []string
 	tag, state string
 	message    string
 }
 
-func (o *oracle) ask(conn *pgconn.PgConn, sql string, extended bool) outcome {
+func (o *oracle) ask(conn *pgconn.PgConn, sql string, extended bool) oracleAnswer {
 	ctx, cancel := context.WithTimeout(o.t.Context(), 30*time.Second)
 	defer cancel()
-	var a outcome
+	var a oracleAnswer
 	var r *pgconn.Result
 	if extended {
 		r = conn.ExecParams(ctx, sql, nil, nil, nil, []int16{1}).Read()
@@ -164,9 +165,13 @@ func (o *oracle) compare(sql string, ordered bool) {
 		}
 		if o.first[got.message] == "" {
 			o.first[got.message] = sql
+			if strings.Contains(got.message, "[111]") {
+				o.t.Logf("before [111]: %s", o.last)
+			}
 		}
 		return
 	}
+	o.last = fmt.Sprint(extended, got.state, " ", sql)
 	want := o.ask(o.plain, sql, extended)
 	if !ordered {
 		slices.Sort(got.rows)

@@ -118,7 +118,7 @@ const maxParams = 1 << 16
 func errEngine(err error) error {
 	e := pgerr.From(err)
 	switch e.Code {
-	case pgerr.UndefinedColumn, pgerr.UndefinedTable, pgerr.AmbiguousColumn, pgerr.GroupingError, pgerr.StatementTooComplex:
+	case pgerr.UndefinedColumn, pgerr.UndefinedTable, pgerr.AmbiguousColumn, pgerr.GroupingError, pgerr.DatatypeMismatch, pgerr.StatementTooComplex:
 		return err
 	}
 	return unplanned(numberEngine, "a query over several shards that needs more than the gateway's engine has").

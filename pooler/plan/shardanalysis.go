@@ -182,7 +182,7 @@ func (a *analysis) placeItem(it *item, t *tableShape, written bool) {
 		facts[i] = columnFact{name: c.Name, typ: c.Type.OID, key: c.key, notNull: c.NotNull, bytewise: c.bytewise}
 		it.names = append(it.names, c.Name)
 		if c == key && facts[i].key != 0 {
-			facts[i].place = t.place
+			facts[i].place, facts[i].solid = t.place, true // a row without a key is refused
 		}
 	}
 	it.first, it.open = a.addColumns(facts), t.system
@@ -294,6 +294,7 @@ func (a *analysis) merge(l *level, kind sqlparse.JoinType, name string, x, y col
 		if f.place == nil || a.facts[y].place == nil {
 			f.place = nil
 		}
+		f.solid = false
 		l.merged[name] = a.addColumns([]columnFact{f})
 	default:
 		l.merged[name] = x

@@ -38,12 +38,23 @@ func (a *analysis) outputs(q *query, l *level, s *sqlparse.SelectStmt) {
 // output gives the fact of a column of the level as one of its query.
 func (a *analysis) output(l *level, c column) columnFact {
 	f := a.facts[c]
-	f.place = nil
+	f.place, f.solid = nil, false
 	if l.rows.kind == byKey && f.key != 0 && a.at(l, l.located, c) {
-		f.place = l.rows.place
+		f.place, f.solid = l.rows.place, a.together(l, c)
 	}
 	f.notNull = f.notNull && !a.maybePadded(l, c)
 	return f
+}
+
+// together reports whether rows that agree in a column are on one shard: it has a place, and is never NULL for want of a
+// partner, for such rows are on every shard.
+func (a *analysis) together(l *level, c column) bool {
+	return slices.ContainsFunc(l.located, func(p column) bool {
+		if p != c {
+			return l.same.equal(p, c) // so neither is NULL
+		}
+		return a.facts[p].solid && !a.maybePadded(l, p)
+	})
 }
 
 // maybePadded reports whether a column may be NULL because its item is of an outer join.
@@ -113,7 +124,7 @@ func figureName(n *sqlparse.Node) string {
 func (a *analysis) grouping(q *query, l *level, s *sqlparse.SelectStmt) {
 	q.aggregates = len(s.GroupClause) > 0 || s.HavingClause != nil || hasAggregates(s)
 	for _, n := range s.GroupClause {
-		if c := a.groupColumn(l, s, n); c != noColumn && a.at(l, l.located, c) {
+		if c := a.groupColumn(l, s, n); c != noColumn && a.together(l, c) {
 			q.byGroup = true
 		}
 	}
@@ -174,7 +185,7 @@ func (q *query) finished(l *level, s *sqlparse.SelectStmt) rows {
 func (a *analysis) distinct(q *query, l *level, s *sqlparse.SelectStmt) {
 	if len(s.DistinctClause) == 1 && s.DistinctClause[0].GetNode() == nil {
 		for _, f := range q.outs {
-			q.distinctByKey = q.distinctByKey || f.place != nil
+			q.distinctByKey = q.distinctByKey || f.solid
 		}
 		if q.aggregates && q.byGroup {
 			// the groups are whole; equal rows of different groups may be on different shards
@@ -182,7 +193,7 @@ func (a *analysis) distinct(q *query, l *level, s *sqlparse.SelectStmt) {
 		}
 	} else {
 		for _, n := range s.DistinctClause {
-			if c := a.groupColumn(l, s, n); c != noColumn && a.at(l, l.located, c) {
+			if c := a.groupColumn(l, s, n); c != noColumn && a.together(l, c) {
 				q.distinctByKey = true
 			}
 		}
@@ -211,7 +222,7 @@ func (a *analysis) partitioned(l *level, s *sqlparse.SelectStmt, w *sqlparse.Win
 		}
 	}
 	for _, n := range w.PartitionClause {
-		if c := l.columnOf(n); c != noColumn && a.at(l, l.located, c) {
+		if c := l.columnOf(n); c != noColumn && a.together(l, c) {
 			return true
 		}
 	}

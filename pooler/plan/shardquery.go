@@ -144,6 +144,7 @@ func (a *analysis) setOperation(q *query, s *sqlparse.SelectStmt, parent *level,
 		if g.place == nil || f.place == nil || !sameFunction(f, g) {
 			f.place = nil
 		}
+		f.solid = f.solid && g.solid && f.place != nil
 		q.outs = append(q.outs, f)
 	}
 	if q.rows.kind == byKey && (s.LimitCount != nil || s.LimitOffset != nil) {
@@ -164,7 +165,7 @@ func (a *analysis) sameKeyColumn(q *query) bool {
 	}
 	for i, f := range q.left.outs {
 		g := q.right.outs[i]
-		if f.place != nil && g.place != nil && f.typ == g.typ && sameFunction(f, g) {
+		if f.solid && g.solid && f.typ == g.typ && sameFunction(f, g) {
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 
 	"neki/catalog"
@@ -128,10 +129,13 @@ func (s *placedSchema) column(c *Column) columnShape {
 		}
 	}
 	if c.Collation != 0 {
-		out.bytewise = c.Deterministic && (c.CollationName == "C" || c.CollationName == "POSIX")
+		out.bytewise = c.Deterministic && slices.Contains(byteCollations, c.CollationName)
 	}
 	return out
 }
+
+// byteCollations order by bytes: those of C.UTF-8 by code points, which is the same in UTF-8.
+var byteCollations = []string{"C", "POSIX", "C.UTF-8", "C.utf8", "ucs_basic"}
 
 // inherits reports whether rows of tables below one are not where its own are.
 func (s *placedSchema) inherits(rel *Rel, place *catalog.Table) bool {

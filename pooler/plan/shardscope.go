@@ -16,6 +16,7 @@ type columnFact struct {
 	key      uint32         // as columnShape.key; 0: it can't be compared as a key
 	typ      uint32         // type OID; 0 unknown
 	place    *catalog.Table // not nil: a row with a value here is on the shard that the place's index gives for it
+	solid    bool           // it has a place in every row that is not padded
 	notNull  bool
 	bytewise bool // the engine orders its values as the server does
 }
