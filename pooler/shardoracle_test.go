@@ -226,7 +226,9 @@ func (o *oracle) pick(list ...string) string { return list[o.rand.IntN(len(list)
 func (o *oracle) text() string {
 	return o.pick("'a'", "'b'", "'c'", "'ab'", "'B'", "''", "NULL", "'x y'", "'ü'", "'a'")
 }
-func (o *oracle) num() string      { return o.pick("0", "1", "2", "3", "5", "7", "-1", "NULL", "100") }
+
+func (o *oracle) num() string { return o.pick("0", "1", "2", "3", "5", "7", "-1", "NULL", "100") }
+
 func (o *oracle) dec() string      { return o.pick("0", "1.5", "2.25", "-3.10", "1000.001", "NULL", "7") }
 func (o *oracle) key() string      { return strconv.Itoa(o.rand.IntN(45)) }
 func (o *oracle) maybe(n int) bool { return o.rand.IntN(n) == 0 }
