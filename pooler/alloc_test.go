@@ -59,20 +59,40 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	c.roundTrip(cat(parse("s1", "SELECT abalance FROM accounts WHERE aid = $1"), syncMsg))
 	query := "SELECT abalance FROM accounts WHERE aid = 1;"
 	tail := cat(describe('P', ""), execute("", 0), syncMsg)
-	for name, request := range map[string][]byte{
+	g.countAllocations(c, map[string][]byte{
 		"simple":   q(query),
 		"prepared": cat(bindTo("", "s1", "1"), tail),
 		"extended": cat(parse("", "SELECT abalance FROM accounts WHERE aid = $1"), bindTo("", "", "1"), tail),
-	} {
+	})
+}
+
+// TestShardedHotPathDoesNotAllocate: neither does finding the shard of a key.
+func TestShardedHotPathDoesNotAllocate(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	c := s.raw()
+	c.roundTrip(q("INSERT INTO t (k, n) VALUES (2, 10)"))
+	c.roundTrip(cat(parse("s1", "SELECT n FROM t WHERE k = $1"), syncMsg))
+	tail := cat(describe('P', ""), execute("", 0), syncMsg)
+	s.countAllocations(c, map[string][]byte{
+		"simple":   q("SELECT n FROM t WHERE k = 2;"),
+		"prepared": cat(bindTo("", "s1", "2"), tail),
+		"extended": cat(parse("", "SELECT n FROM t WHERE k = $1"), bindTo("", "", "2"), tail),
+	})
+}
+
+// countAllocations has each request answered many times, by one row.
+func (g *gateway) countAllocations(c *rawClient, requests map[string][]byte) {
+	g.t.Helper()
+	for name, request := range requests {
 		for range 20 {
 			if answer := c.roundTrip(request); !bytes.Contains(answer, []byte("SELECT 1")) {
-				t.Fatalf("%s: %q", name, answer)
+				g.t.Fatalf("%s: %q", name, answer)
 			}
 		}
 		g.quiet.Store(true)
 		<-time.After(200 * time.Millisecond) // what the reporter had begun is done
 		if n := testing.AllocsPerRun(2000, func() { c.roundTrip(request) }); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
+			g.t.Errorf("%s: %v allocations", name, n)
 		}
 		g.quiet.Store(false)
 	}

@@ -114,31 +114,41 @@ func beginText(t *sqlparse.TxStmt) string {
 // enter makes the member of a shard the one in use; a shard that is not in the transaction yet joins. shard "" stays
 // where it is.
 func (c *Session) enter(role catalog.Role, shard string, snap *catalog.Snapshot) error {
-	t := c.stx
+	t, named := c.stx, shard
 	if err := c.keepSuspended(); err != nil {
 		return err
 	}
 	switch {
 	case t.lost || c.status == 'E' && c.lease == nil:
 		return errFailedTx
-	case c.lease != nil && (shard == "" || c.place.shard == shard || c.status == 'E'):
-		c.mark(shard)
+	case c.lease != nil && (shard == "" || c.status == 'E'):
 		return nil
 	case shard == "":
 		shard = homeShard(snap)
+	}
+	if err := c.mayJoin(named); err != nil {
+		return err
+	}
+	if c.lease != nil && c.place.shard == shard {
+		c.mark(named)
+		return nil
 	}
 	if err := c.settleOpen(); err != nil {
 		return err
 	}
 	if m := t.find(shard); m != nil {
 		c.use(m)
-		c.mark(shard)
+		c.mark(named)
 		return nil
 	}
-	if err := c.mayJoin(shard); err != nil {
+	if t.opaque && len(t.members) > 0 {
+		return errOpaque
+	}
+	if err := c.join(role, shard, snap); err != nil {
 		return err
 	}
-	return c.join(role, shard, snap)
+	c.mark(named)
+	return nil
 }
 
 // find gives the member of a shard.
@@ -206,19 +216,19 @@ func (c *Session) settleOpen() error {
 	return nil
 }
 
-// mayJoin refuses a second shard where the session's settings do, or where it would not be told all that it must know.
-func (c *Session) mayJoin(shard string) *pgerr.Error {
+// errOpaque is for a shard that would not be told all that it must know.
+var errOpaque = pgerr.New(pgerr.NotImplemented,
+	"not implemented: [115] a transaction on a second shard after set_config with arguments that are not constants").
+	WithHint("Use SET LOCAL, or constants.")
+
+// mayJoin refuses data of a second shard under __neki.tx_mode = 'single'.
+func (c *Session) mayJoin(shard string) error {
 	t := c.stx
-	if t.opaque && len(t.members) > 0 {
-		return pgerr.New(pgerr.NotImplemented,
-			"not implemented: [115] a transaction on a second shard after set_config with arguments that are not constants").
-			WithHint("Use SET LOCAL, or constants.")
-	}
-	if c.vars.Neki().TxMode != settings.TxSingle || t.implicit {
+	if shard == "" || t.implicit || c.vars.Neki().TxMode != settings.TxSingle {
 		return nil
 	}
 	for _, m := range t.members {
-		if m.data {
+		if m.data && m.place.shard != shard {
 			return pgerr.New(pgerr.SecondShardRefused,
 				"the transaction is on shard \"%s\" and would be joined by shard \"%s\"", m.place.shard, shard).
 				WithDetail("The session's __neki.tx_mode is single.").
@@ -242,7 +252,6 @@ func (c *Session) join(role catalog.Role, shard string, snap *catalog.Snapshot) 
 	}
 	m := &member{sc: c.lease, place: c.place, base: c.lease.Vars()}
 	c.stx.members = append(c.stx.members, m)
-	c.mark(shard)
 	sql := c.stx.begin
 	for _, e := range c.stx.log {
 		sql += "; " + e.sql

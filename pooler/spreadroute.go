@@ -21,7 +21,7 @@ func (c *Session) spreads(p *plan.Plan) bool {
 
 // floats reports whether p may run on whichever shard the transaction is on.
 func floats(p *plan.Plan) bool {
-	return p.Route.Kind == plan.RouteAny && (p.Verdict == plan.Read || p.Verdict == plan.Neutral)
+	return p.Verdict == plan.Neutral && !keyed(p) || p.Route.Kind == plan.RouteAny && p.Verdict == plan.Read
 }
 
 // target gives the one shard that an execution of p goes to: "" is wherever the session is. several means that there are

@@ -1,0 +1,105 @@
+package pooler
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"neki/internal/pgerr"
+)
+
+// openTransactions counts what the gateway has left open on a shard.
+func (s *shards) openTransactions(shard int) string {
+	return s.onShard(shard, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND application_name <> 'neki gateway'`)[0][0]
+}
+
+// TestShardsClientGone: a client that goes away in a transaction leaves nothing on any of its shards.
+func TestShardsClientGone(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	simple(t, conn, "BEGIN")
+	simple(t, conn, "INSERT INTO t (k) VALUES (1)")
+	simple(t, conn, "INSERT INTO t (k) VALUES (2)")
+	if err := conn.PgConn().Conn().Close(); err != nil {
+		t.Fatal(err)
+	}
+	for shard := 1; shard <= 2; shard++ {
+		eventually(t, "the transaction is over", func() bool { return s.openTransactions(shard) == "0" })
+		if got := s.onShard(shard, "SELECT count(*) FROM t")[0][0]; got != "0" {
+			t.Errorf("shard %d has %s rows", shard, got)
+		}
+	}
+	simple(t, s.connect(""), "INSERT INTO t (k) VALUES (1), (2)")
+}
+
+// TestShardsCancel: a cancel request ends a statement on all of its shards, and the session goes on.
+func TestShardsCancel(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	simple(t, conn, "INSERT INTO t (k) VALUES (1), (2), (3), (4)")
+	for _, begin := range []string{"", "BEGIN"} {
+		simple(t, conn, begin)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := trySimple(conn, "SELECT k FROM t WHERE pg_sleep(60) IS NOT NULL")
+			failed <- err
+		}()
+		for shard := 1; shard <= 2; shard++ {
+			eventually(t, "it runs", func() bool { return s.openTransactions(shard) == "1" })
+		}
+		ctx, done := context.WithTimeout(t.Context(), 10*time.Second)
+		if err := conn.PgConn().CancelRequest(ctx); err != nil {
+			t.Fatal(err)
+		}
+		done()
+		if err := <-failed; pgerr.Code(err) != pgerr.QueryCanceled {
+			t.Errorf("%q: %v", begin, err)
+		}
+		simple(t, conn, "ROLLBACK")
+		if got := one(t, conn, "SELECT count(*) FROM t"); got != "4" {
+			t.Errorf("%q: %s rows after it", begin, got)
+		}
+	}
+}
+
+// TestShardsServerLost: a shard's connection that is lost ends the transaction, and its other shards roll back.
+func TestShardsServerLost(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	simple(t, conn, "BEGIN")
+	simple(t, conn, "INSERT INTO t (k) VALUES (1)")
+	simple(t, conn, "INSERT INTO t (k) VALUES (2)")
+	s.onShard(1, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+		AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND application_name <> 'neki gateway'`)
+	if _, err := trySimple(conn, "COMMIT"); err == nil {
+		t.Error("COMMIT succeeds without one of the shards")
+	}
+	for shard := 1; shard <= 2; shard++ {
+		eventually(t, "the transaction is over", func() bool { return s.openTransactions(shard) == "0" })
+		if got := s.onShard(shard, "SELECT count(*) FROM t")[0][0]; got != "0" {
+			t.Errorf("shard %d has %s rows", shard, got)
+		}
+	}
+	again := s.connect("")
+	simple(t, again, "BEGIN")
+	simple(t, again, "INSERT INTO t (k) VALUES (1), (2)")
+	simple(t, again, "COMMIT")
+}
+
+// TestShardsTxModeSingle: the statement that would need a second shard is refused, one that reads none is not.
+func TestShardsTxModeSingle(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("-c __neki.tx_mode=single")
+	simple(t, conn, "BEGIN; SET LOCAL work_mem = '5MB'")
+	simple(t, conn, "INSERT INTO t (k) VALUES (2)")
+	if _, err := trySimple(conn, "INSERT INTO t (k) VALUES (1)"); pgerr.Code(err) != pgerr.SecondShardRefused {
+		t.Errorf("a second shard: %v", err)
+	}
+	simple(t, conn, "ROLLBACK")
+	simple(t, conn, "SET __neki.fanout = 'single'")
+	if _, err := trySimple(conn, "SELECT count(*) FROM t"); pgerr.Code(err) != pgerr.FanoutExceeded {
+		t.Errorf("fan-out: %v", err)
+	}
+	simple(t, conn, "SELECT * FROM t WHERE k = 2")
+}
