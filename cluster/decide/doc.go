@@ -66,6 +66,9 @@
 //   - Restart: kill -9 as Recruit does, then HowToStart. A Recruit of a standby that is hung does so, too.
 //   - Hold and Release: Hold on disk; stop, or start by HowToStart.
 //
+// The status of a primary, and of a standby where more than one must acknowledge, has all rows of neki.term_log (Rows): a
+// timeline's number can be taken twice, and only the barriers tell the two apart.
+//
 // Always: HowToStart before any start; Serves every sixth of the isolation timeout on a primary, else NOT serving on the
 // health stream, synchronous_standby_names to FencedStandbys, client sessions ended, HBA closed, until Confirms with a
 // fresh linearizable read; Demands for the configuration.

@@ -98,6 +98,7 @@ type Member struct {
 	// ReplayPaused and ReplayBlocked: what is local isn't replayed because an operator, or a query, holds it up.
 	ReplayPaused, ReplayBlocked bool
 	Row                         TermRow
+	Rows                        []TermRow     // all of them, Row too; of a leader. nil = not known
 	History                     []Switch      // of Timeline, oldest first
 	Acknowledgers               []Walsender   // of a primary: pg_stat_replication
 	NoWAL                       bool          // its source said that the WAL it needs was removed

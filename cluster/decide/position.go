@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"slices"
 
 	"neki/catalog"
 )
@@ -89,6 +90,10 @@ func LineageOf(m, leader *Member, term int64) Lineage {
 	switch {
 	case !sharesHistory(m.History, leader.History):
 		return Diverged
+	case foreignBarrier(m, leader) && (on || m.Timeline == leader.Timeline):
+		return Alien
+	case foreignBarrier(m, leader):
+		return Diverged
 	case m.ownLine() && m.Timeline == leader.Timeline && leader.ownLine() && m.Row.Term != leader.Row.Term:
 		return Alien
 	case on && end <= left, m.Timeline == leader.Timeline && end <= last:
@@ -97,6 +102,18 @@ func LineageOf(m, leader *Member, term int64) Lineage {
 		return Unsure // what is known of the leader may be older
 	}
 	return Diverged
+}
+
+// foreignBarrier tells whether the member's newest barrier may be one that the leader's log doesn't have: of a leader
+// that was lost before it was acknowledged. Another may then have taken the same number for its timeline.
+func foreignBarrier(m, leader *Member) bool {
+	switch {
+	case m.Row == (TermRow{}) || m.Row == leader.Row:
+		return false
+	case leader.Rows != nil:
+		return !slices.Contains(leader.Rows, m.Row)
+	}
+	return m.Promises.OwnTerm == m.Row.Term && m.Promises.BarrierTerm < m.Row.Term
 }
 
 // madeLine tells whether the member's timeline may be one that itself made, of which no barrier is known.

@@ -342,6 +342,15 @@ func (p *postgres) row() decide.TermRow {
 	return decide.TermRow{Term: p.log[at-1].term, Timeline: p.log[at-1].tli}
 }
 
+// rows are all barriers that were replayed.
+func (p *postgres) rows() []decide.TermRow {
+	list := []decide.TermRow{}
+	for at := p.lastBarrier(p.replayed); at > 0; at = p.lastBarrier(at - 1) {
+		list = append(list, decide.TermRow{Term: p.log[at-1].term, Timeline: p.log[at-1].tli})
+	}
+	return list
+}
+
 // rewindTo makes the log a beginning of the source's: what both have in common.
 func (p *postgres) rewindTo(u *postgres, whole bool) {
 	common := 0
