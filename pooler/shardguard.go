@@ -68,7 +68,7 @@ func (c *Session) guardCopy(copy *sqlparse.CopyStmt, snap *catalog.Snapshot) *pg
 	if copy.From {
 		return notImplemented("[122] COPY FROM into a table of several shards", "INSERT with many rows in VALUES is split by shard.")
 	}
-	return notImplemented("[123] this COPY TO from several shards", "COPY of a whole table in format text or csv, without HEADER and not in a string with others, works.")
+	return notImplemented("[123] COPY TO of rows that lie by key", "SELECT them.")
 }
 
 func relationText(r sqlparse.RelRef) string {
