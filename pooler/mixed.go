@@ -47,7 +47,8 @@ func (c *Session) isOwn(o *op) bool {
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
 func (c *Session) isServers(p *plan.Plan) bool {
-	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p) &&
+		(p.Kind != sqlparse.KindCopy || c.copyOut(p, c.srv.cfg.Cluster.Snapshot()) == nil)
 }
 
 // deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,

@@ -14,7 +14,7 @@ func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
 	default:
 		return nil
 	}
-	if len(snap.Shards) < 2 || snap.Topology() == nil || snap.Topology().OnlyShard(c.db.name) != "" {
+	if !c.isSharded(snap) {
 		return nil
 	}
 	switch p.Kind {
@@ -56,19 +56,14 @@ func (c *Session) guardCopy(copy *sqlparse.CopyStmt, snap *catalog.Snapshot) *pg
 	if copy == nil {
 		return nil
 	}
-	query := ""
-	if copy.Query != nil {
-		query = copy.Query.Text
-	} else {
-		query = "SELECT * FROM " + relationText(copy.Relation)
-	}
-	if !c.scattered(query, snap) {
+	if !c.scattered(copiedQuery(copy), snap) {
 		return nil
 	}
 	if copy.From {
 		return notImplemented("[122] COPY FROM into a table of several shards", "INSERT with many rows in VALUES is split by shard.")
 	}
-	return notImplemented("[123] COPY TO of rows that lie by key", "SELECT them.")
+	return notImplemented("[123] COPY TO of these rows, which lie by key",
+		"COPY TO STDOUT by the simple protocol gives whole tables, and queries without order or aggregates, in text or csv without HEADER.")
 }
 
 func relationText(r sqlparse.RelRef) string {

@@ -307,6 +307,10 @@ func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) er
 	if c.spreads(part.Plan) {
 		return c.spreadSimple(text, part, snap)
 	}
+	if out := c.copyOut(part.Plan, snap); out != nil {
+		part.Plan = out
+		return c.spreadSimple(text, part, snap)
+	}
 	var err error
 	if part.Plan.Route.Kind == plan.RouteVirtual {
 		w.reply, err = c.virtual(w.reply, part.Plan, nil, formats{}, true)

@@ -15,6 +15,7 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/plan"
 	"neki/settings"
+	"neki/sqlparse"
 )
 
 // spread is one execution of a statement on several shards.
@@ -391,7 +392,7 @@ func (s *spread) encode(node exec.Node, columns []exec.Column) (rows []byte, n i
 // tag gives the command tag of the whole.
 func (s *spread) tag() string {
 	sp := s.plan.Spread
-	if !sp.Write {
+	if !sp.Write && s.plan.Kind != sqlparse.KindCopy {
 		return "SELECT " + strconv.FormatInt(s.rows, 10)
 	}
 	if sp.Copies && len(s.tags) > 0 {

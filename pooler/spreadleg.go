@@ -182,7 +182,12 @@ func (l *legNode) other(p fanout.Piece) error {
 			s.noteDescription(p.Data)
 		}
 	case fanout.NoData:
+		l.described = l.spread.plan.Kind != sqlparse.KindCopy
+	case fanout.CopyOut:
 		l.described = true
+		if s.shown == nil {
+			s.shown = endMessage(append([]byte{'H', 0, 0, 0, 0}, p.Data...), 0)
+		}
 	case fanout.Completed:
 		if p.Leg == 0 || !s.plan.Spread.Copies {
 			s.tags = append(s.tags, string(p.Data))

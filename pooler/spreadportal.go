@@ -8,6 +8,7 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/fanout"
 	"neki/pooler/plan"
+	"neki/sqlparse"
 )
 
 // replySize is how much of an answer is collected before it is written.
@@ -38,6 +39,9 @@ func (c *Session) spreadSimple(text []byte, part plan.Part, snap *catalog.Snapsh
 	}
 	if err != nil {
 		return c.failPart(pgerr.From(err))
+	}
+	if s.plan.Kind == sqlparse.KindCopy {
+		c.work.reply = append(c.work.reply, 'c', 0, 0, 0, 4)
 	}
 	c.work.reply = appendComplete(c.work.reply, s.tag())
 	return c.sendReply()
