@@ -44,6 +44,13 @@ func (m maker) explain(p *Plan, st *sqlparse.Statement) (*Explain, error) {
 	if err != nil {
 		return nil, err
 	}
+	if inner.SpreadByText && !inner.alwaysOne() {
+		several := m.inside()
+		several.spreads = true
+		if inner, err = several.plan(in.Query); err != nil {
+			return nil, err
+		}
+	}
 	e.Inner = inner
 	if !e.Neki {
 		return e, nil
@@ -77,6 +84,15 @@ func (p *Plan) explainOneRoute() error {
 
 // alwaysOne reports whether every execution comes to one shard: the keys are constants that do.
 func (p *Plan) alwaysOne() bool {
+	if !p.constantKeys() {
+		return false
+	}
+	shards, err := p.Shards(nil, &Values{Session: &datum.Session{}})
+	return err == nil && len(shards) == 1
+}
+
+// constantKeys reports whether the keys stand in the plan.
+func (p *Plan) constantKeys() bool {
 	for _, pin := range p.Route.Pins {
 		for _, k := range pin.Keys {
 			if k.Source != KeyConst {
@@ -84,8 +100,7 @@ func (p *Plan) alwaysOne() bool {
 			}
 		}
 	}
-	shards, err := p.Shards(nil, &Values{Session: &datum.Session{}})
-	return err == nil && len(shards) == 1
+	return true
 }
 
 // Instance is a candidate as EXPLAIN shows it: what backend.Candidate holds.
@@ -146,6 +161,8 @@ func describe(e *Explain, x Explained) *document {
 	if x.Shard != "" {
 		d.add("Shard", x.Shard)
 	}
+	describeRoute(d, p)
+	describeSpread(d, p.Spread)
 	if p.Route.Backend() {
 		d.add("Target", x.Target)
 		describeInstances(d, e, x)
@@ -164,6 +181,52 @@ func describe(e *Explain, x Explained) *document {
 		d.list("Postgres Plan", x.PGPlan)
 	}
 	return d
+}
+
+// describeRoute shows what the shards of a route are computed from.
+func describeRoute(d *document, p *Plan) {
+	var keys []string
+	for i := range p.Route.Pins {
+		keys = append(keys, p.Route.Pins[i].String())
+	}
+	if len(keys) > 0 {
+		d.list("Keys", keys)
+		if shards, err := p.Shards(nil, &Values{Session: &datum.Session{}}); err == nil && p.constantKeys() {
+			d.list("Shards", shards)
+		}
+	} else if len(p.Route.All) > 0 {
+		d.list("Shards", p.Route.All)
+	}
+}
+
+// describeSpread shows what is done with several shards.
+func describeSpread(d *document, sp *Spread) {
+	if sp == nil {
+		return
+	}
+	if sp.Eval != nil {
+		d.add("Computed First", sp.Eval.SQL+" on "+sp.Eval.Shard)
+	}
+	for i := range sp.Legs {
+		leg := &sp.Legs[i]
+		item := d.item("Legs", leg.line())
+		item.add("Route", leg.Route.String())
+		item.add("Query", leg.text())
+		if len(leg.Merge) > 0 {
+			item.add("Merge", leg.order())
+		}
+	}
+	switch {
+	case sp.Copies:
+		d.add("Combine", "every copy changes alike")
+	case sp.Write:
+		d.add("Combine", "counts are added up, rows concatenated")
+	case sp.Spec == nil:
+		d.add("Combine", "rows concatenated")
+	}
+	if len(sp.Steps) > 0 {
+		d.list("Gateway Query", sp.Steps)
+	}
 }
 
 // class gives the verdict and the reason for it.

@@ -195,6 +195,9 @@ func (s *shardedSession) describe(text string, v Values) string {
 		return describeError(err)
 	}
 	p := parts[0].Plan
+	if p.Explain != nil && p.Explain.Neki {
+		return strings.Join(Render(p.Explain, Explained{Target: "primary"}), "\n") + "\n"
+	}
 	v.Text, v.Session = []byte(text), &datum.Session{}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", p.Route.Kind)

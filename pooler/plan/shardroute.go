@@ -25,7 +25,7 @@ func (m maker) shard(p *Plan, st *sqlparse.Statement) error {
 		return err
 	}
 	s := &sharding{maker: m, plan: p, st: st, schema: schema, a: newAnalysis(schema, st.Text, m.shape)}
-	return s.run(st.Tree.Stmts[0].Stmt)
+	return s.run(sqlparse.Clone(st.Tree.Stmts[0].Stmt)) // the engine changes it
 }
 
 // inside gives the maker of a statement inside another.

@@ -65,7 +65,7 @@ func (s *sharding) reach(sp *Spread) {
 	if len(sp.Legs) == 0 {
 		return
 	}
-	if s.spreads || s.plan.Route.Kind == RouteEqual || s.plan.Route.Kind == RouteIn { // as routed by its pins
+	if s.plan.Route.Kind == RouteEqual || s.plan.Route.Kind == RouteIn { // as routed by its pins
 		return
 	}
 	route := sp.Legs[0].Route

@@ -30,29 +30,53 @@ func (s *Spread) String() string {
 }
 
 func (l *Leg) write(b *strings.Builder, i int) {
-	fmt.Fprintf(b, "leg %d, %s: ", i, l.Route.String())
-	switch {
-	case l.Rows != nil:
-		fmt.Fprintf(b, "%d rows, each to its shard", len(l.Rows.Rows))
-		if l.SQL != "" {
-			b.WriteString(": " + fill(nil, l.SQL, 0, len(l.SQL), l.Fills, &Values{Eval: placeholders(l.Fills)}))
-		}
-	case l.SQL == "":
-		b.WriteString("as written")
-	default:
-		b.WriteString(fill(nil, l.SQL, 0, len(l.SQL), l.Fills, &Values{Eval: placeholders(l.Fills)}))
-	}
-	b.WriteByte('\n')
+	fmt.Fprintf(b, "leg %d, %s\n", i, l.line())
 	for _, k := range l.Merge {
-		fmt.Fprintf(b, "  merge by column %d", k.Column+1)
-		if k.Desc {
-			b.WriteString(" desc")
-		}
-		if k.NullsFirst != k.Desc {
-			b.WriteString(map[bool]string{true: " nulls first", false: " nulls last"}[k.NullsFirst])
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(b, "  merge by %s\n", k.String())
 	}
+}
+
+// line is the leg in FORMAT TEXT.
+func (l *Leg) line() string { return l.Route.String() + ": " + l.text() }
+
+// text is what the leg's shards are sent.
+func (l *Leg) text() string {
+	var out string
+	if l.Rows != nil {
+		out = fmt.Sprintf("%d rows, each to its shard", len(l.Rows.Rows))
+		if l.SQL == "" {
+			return out
+		}
+		out += ": "
+	}
+	if l.SQL == "" {
+		return "as written"
+	}
+	return out + fill(nil, l.SQL, 0, len(l.SQL), l.Fills, &Values{Eval: placeholders(l.Fills)})
+}
+
+// order tells by what the leg's rows are merged.
+func (l *Leg) order() string {
+	keys := make([]string, len(l.Merge))
+	for i, k := range l.Merge {
+		keys[i] = k.String()
+	}
+	return strings.Join(keys, ", ")
+}
+
+// String tells the column and the direction.
+func (k MergeKey) String() string {
+	out := fmt.Sprintf("column %d", k.Column+1)
+	if k.Desc {
+		out += " desc"
+	}
+	switch {
+	case k.NullsFirst && !k.Desc:
+		out += " nulls first"
+	case !k.NullsFirst && k.Desc:
+		out += " nulls last"
+	}
+	return out
 }
 
 // placeholders shows where the values of Eval go.
