@@ -131,6 +131,7 @@ func (a *analysis) mergeWhen(c *change, w *sqlparse.MergeWhenClause) {
 		if c.table == nil || c.table.keyColumn() == nil {
 			return
 		}
+		a.checkSequences(c, w.TargetList)
 		key := c.table.keyColumn()
 		at := insertPosition(c.table, w.TargetList, key.Name)
 		o := &occurrence{table: c.table, anchor: noColumn, written: true}

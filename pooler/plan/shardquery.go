@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	"neki/sqlparse"
 )
@@ -106,12 +107,44 @@ func (a *analysis) changeInWith(n *sqlparse.Node, parent *level, ctes map[string
 	q := &query{open: true, rows: rows{kind: scattered}}
 	c := a.change(n, parent, ctes)
 	if c != nil {
+		a.checkChangeInWith(c)
 		q.rows.tables = c.rows.tables
 		if c.rows.kind == oneShard {
 			q.rows = c.rows
 		}
 	}
 	return q
+}
+
+// checkChangeInWith refuses what even on one shard is no whole change: of a single copy of a reference table, and of a row
+// with a value that is counted over all shards.
+func (a *analysis) checkChangeInWith(c *change) {
+	if c.table == nil || c.table.place == nil {
+		return
+	}
+	if c.table.place.Reference {
+		a.fail(unplanned(numberChangeInWith, "a change of reference table \"%s\" inside another statement", c.table.name).
+			WithHint("Run the change by itself."))
+		return
+	}
+	if c.insert != nil {
+		a.checkSequences(c, c.insert.stmt.Cols)
+	}
+}
+
+// checkSequences refuses a row that leaves a column to its sequence, where the gateway can't take the value first.
+func (a *analysis) checkSequences(c *change, columns []*sqlparse.Node) {
+	if !c.table.place.Sharded() {
+		return
+	}
+	for i := range c.table.columns {
+		col := &c.table.columns[i]
+		counts := col.Sequence != (Relation{}) || col.Identity != 0 || strings.Contains(col.Default, "nextval(")
+		if counts && (len(columns) == 0 || insertPosition(c.table, columns, col.Name) < 0) {
+			a.fail(unplanned(numberChangeInWith, "an INSERT inside another statement that leaves column \"%s\" to its sequence", col.Name).
+				WithHint("Run the INSERT by itself, or name the column and give its value."))
+		}
+	}
 }
 
 // setOperation analyses UNION, INTERSECT and EXCEPT.

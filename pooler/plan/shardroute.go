@@ -104,6 +104,11 @@ func (s *sharding) run(n *sqlparse.Node) error {
 	if done, err := s.evaluated(); done || err != nil {
 		return err
 	}
+	if s.shardedSequence(n) {
+		return unplanned(numberVolatileDefault, "nextval in this statement over sharded tables").
+			WithDetail("Each shard would count by itself.").
+			WithHint("SELECT nextval(...) first, and give the value as a constant or a parameter.")
+	}
 	if s.spreads || !s.single() {
 		return s.spread()
 	}
@@ -119,6 +124,9 @@ func (s *sharding) run(n *sqlparse.Node) error {
 // to be planned; should the pins come to several shards, Planner.Spread plans on.
 func (s *sharding) single() bool {
 	r := &s.plan.Route
+	if len(s.a.tables) > 0 && s.changesCopies() {
+		return false // which all must change, not only that of one shard
+	}
 	if len(s.a.tables) == 0 {
 		return s.copies()
 	}
@@ -160,6 +168,17 @@ func (s *sharding) single() bool {
 	}
 	s.plan.SpreadByText = len(pins) > 1 || len(pins) == 1 && (shard != "" || !equal)
 	return true
+}
+
+// shardedSequence reports whether a statement over sharded tables takes a value of a sequence where no shard may do it.
+func (s *sharding) shardedSequence(n *sqlparse.Node) bool {
+	sharded := slices.ContainsFunc(s.a.tables, func(t *occurrence) bool { return t.shard == "" })
+	return (sharded || s.changesCopies()) && callsNextval(n)
+}
+
+// changesCopies reports whether the statement is a change of a reference table.
+func (s *sharding) changesCopies() bool {
+	return s.change != nil && s.change.table != nil && s.change.table.place != nil && s.change.table.place.Reference
 }
 
 // pinsOfTable gives a table's pins, and whether one of them is a single value.
@@ -208,7 +227,7 @@ func (s *sharding) copies() bool {
 	if shards == nil {
 		return true // unknown relations, or none with a place: the home shard tells
 	}
-	if s.change != nil && s.change.rows.kind == anywhere && s.change.table != nil && s.change.table.place.Reference {
+	if s.changesCopies() {
 		return false
 	}
 	if len(shards) == 0 {
