@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,8 @@ func (o *oracle) ask(conn *pgconn.PgConn, sql string, extended bool) oracleAnswe
 	var a oracleAnswer
 	var r *pgconn.Result
 	if extended {
-		r = conn.ExecParams(ctx, sql, nil, nil, nil, []int16{1}).Read()
+		text, params := withParameter(sql)
+		r = conn.ExecParams(ctx, text, params, nil, nil, []int16{1}).Read()
 	} else {
 		results, err := conn.Exec(ctx, sql).ReadAll()
 		switch {
@@ -136,6 +138,17 @@ func (o *oracle) ask(conn *pgconn.PgConn, sql string, extended bool) oracleAnswe
 		a.rows = append(a.rows, b.String())
 	}
 	return a
+}
+
+var keyValue = regexp.MustCompile(`(\.k|\.tk|\.id) = (\d+)`)
+
+// withParameter makes a parameter of every other statement's first key.
+func withParameter(sql string) (string, [][]byte) {
+	m := keyValue.FindStringSubmatchIndex(sql)
+	if m == nil || len(sql)%2 == 0 {
+		return sql, nil
+	}
+	return sql[:m[4]] + "$1" + sql[m[5]:], [][]byte{[]byte(sql[m[4]:m[5]])}
 }
 
 func asPgError(err error, to **pgconn.PgError) bool {

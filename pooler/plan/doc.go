@@ -10,6 +10,12 @@
 // A Plan says nothing of the session's __neki.* settings: [Access] joins the two for each execution and says which kind
 // of instance may serve the statement, or refuses it. [Destination] does the same for the shard.
 //
+// In a database whose tables lie on several shards a statement is analysed first: where the rows of each table, join and
+// subquery are, and which values of shard keys pin them. What is pinned to one shard goes there as it was written, and one
+// plan serves all literals of its shape: [Plan.Shards] finds the shard of each execution. The rest has a [Spread]: legs for
+// the shards, and how their rows become the answer: concatenated, merged in order, or read by the engine (exec/build) as the
+// relations of a query. What can't be right that way is refused with NK013 and a number (docs/errors.md).
+//
 // Unproven is a write: text that does not parse, and a call of a function that is not known to be harmless, go to the
 // primary. What a function does is learned from pg_proc by [Functions], one for each database.
 //
