@@ -131,7 +131,7 @@ func (c *Session) defineOnAll(p *plan.Plan, sql string, snap *catalog.Snapshot) 
 		reqs[i] = fanout.Request{Conn: m.sc, Out: backend.AppendQuery(nil, sql)}
 	}
 	c.shardCalls += int64(len(reqs))
-	legs := fanout.Start(reqs, true)
+	legs := fanout.StartInOrder(reqs)
 	tag, failedOn, err := c.readTags(ctx, legs)
 	legs.Close()
 	if err == nil {

@@ -2,10 +2,12 @@ package pooler
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"neki/internal/pgerr"
+	"neki/settings"
 )
 
 // openTransactions counts what the gateway has left open on a shard.
@@ -102,4 +104,47 @@ func TestShardsTxModeSingle(t *testing.T) {
 		t.Errorf("fan-out: %v", err)
 	}
 	simple(t, conn, "SELECT * FROM t WHERE k = 2")
+}
+
+// TestShardsSumsHold: transfers between rows of two shards by many clients, some of which fail, keep the sum.
+func TestShardsSumsHold(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{parameters: func(p *settings.Parameters) { p.PoolCapacity = 4 }})
+	simple(t, s.connect(""), "INSERT INTO t (k, n) VALUES (1, 500), (2, 500)")
+	const clients, rounds = 8, 10
+	var wg sync.WaitGroup
+	for i := range clients {
+		conn := s.connect("")
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			for round := range rounds {
+				tx, err := conn.Begin(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, err = tx.Exec(ctx, "UPDATE t SET n = n - $2 WHERE k = $1", 1, i)
+				if err == nil {
+					_, err = tx.Exec(ctx, "UPDATE t SET n = n + $2 WHERE k = $1", 2, i)
+				}
+				if err == nil && round%5 == 4 {
+					_, err = tx.Exec(ctx, "SELECT 1 / (k - 2) FROM t WHERE k = 2")
+				}
+				if round%5 == 4 || err != nil {
+					_ = tx.Rollback(ctx)
+					_, err = conn.Exec(ctx, "UPDATE t SET n = n + CASE k WHEN 1 THEN 1 ELSE -1 END")
+				} else {
+					err = tx.Commit(ctx)
+				}
+				if code := pgerr.Code(err); err != nil && code != "23514" && code != "25P02" {
+					t.Errorf("client %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := one(t, s.connect(""), "SELECT sum(n) FROM t"); got != "1000" {
+		t.Errorf("the sum is %s", got)
+	}
 }

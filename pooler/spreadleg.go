@@ -54,7 +54,11 @@ func (l *legNode) start() error {
 		reqs[i] = fanout.Request{Conn: m.sc, Out: s.request(sql, l.formats())}
 	}
 	s.calls += int64(len(reqs))
-	l.legs = fanout.Start(reqs, len(l.leg.Merge) == 0)
+	if s.plan.Spread.Write {
+		l.legs = fanout.StartInOrder(reqs)
+	} else {
+		l.legs = fanout.Start(reqs, len(l.leg.Merge) == 0)
+	}
 	width := len(l.leg.Columns)
 	if len(l.leg.Merge) == 0 {
 		l.rows = fanout.Concat(l.legs, width, l.decoding(), l.other)

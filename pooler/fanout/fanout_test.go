@@ -178,3 +178,21 @@ func TestLongRow(t *testing.T) {
 		}
 	}
 }
+
+// TestInOrder: a leg is not begun when the one before it has failed.
+func TestInOrder(t *testing.T) {
+	conns := connect(t, 3)
+	if _, err := conns[0].Exec("CREATE TABLE ran (leg int)", make([]byte, 1024)); err != nil {
+		t.Fatal(err)
+	}
+	legs := StartInOrder(queries(conns, "INSERT INTO ran VALUES (1)", "SELECT 1/0", "INSERT INTO ran VALUES (3)"))
+	_, err := rowsOf(t.Context(), Concat(legs, 1, nil, nil))
+	if pgerr.Code(err) != pgerr.DivisionByZero {
+		t.Errorf("got %v", err)
+	}
+	legs.Close()
+	rows, err := conns[2].Exec("SELECT leg FROM ran", make([]byte, 1024))
+	if err != nil || fmt.Sprint(rows) != "[[1]]" {
+		t.Errorf("ran: %v, %v", rows, err)
+	}
+}

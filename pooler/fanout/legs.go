@@ -63,8 +63,10 @@ type Legs struct {
 	joint  chan Piece // when whichever leg has something is read
 	stop   chan struct{}
 	joined sync.WaitGroup
-	closed bool
-	ended  int
+	// starting guards what is between Close and a leg that begins: started of the legs, and the closing of stop.
+	starting sync.Mutex
+	closed   bool
+	ended    int
 }
 
 type leg struct {
@@ -78,10 +80,39 @@ type leg struct {
 	rows    []byte
 	count   int
 	dropped bool // Close was called: nothing is handed on
+	failed  bool
+	started bool
 }
 
 // Start starts the legs. joint means that they are read by Next, else each by NextOf.
 func Start(reqs []Request, joint bool) *Legs {
+	l := makeLegs(reqs, joint)
+	for _, g := range l.legs {
+		l.joined.Go(g.run)
+	}
+	return l
+}
+
+// StartInOrder starts a leg when the one before it has ended without an error; they are read by Next. It is for statements
+// that take locks: two of them meet on the first shard, and can't each wait for the other on different ones.
+func StartInOrder(reqs []Request) *Legs {
+	l := makeLegs(reqs, true)
+	l.joined.Go(func() {
+		failed := false
+		for _, g := range l.legs {
+			if failed {
+				close(g.done)
+				g.give(Piece{Kind: Ended})
+				continue
+			}
+			g.run()
+			failed = g.failed
+		}
+	})
+	return l
+}
+
+func makeLegs(reqs []Request, joint bool) *Legs {
 	l := &Legs{stop: make(chan struct{})}
 	if joint {
 		l.joint = make(chan Piece, ahead*len(reqs))
@@ -95,7 +126,6 @@ func Start(reqs []Request, joint bool) *Legs {
 			g.req.Until = 'Z'
 		}
 		l.legs = append(l.legs, g)
-		l.joined.Go(g.run)
 	}
 	return l
 }
@@ -142,7 +172,9 @@ func (l *Legs) Close() {
 		return
 	}
 	l.closed = true
+	l.starting.Lock()
 	close(l.stop)
+	l.starting.Unlock()
 	deadline := time.Now().Add(closeLimit)
 	var cancels sync.WaitGroup
 	for _, g := range l.legs {
@@ -150,6 +182,9 @@ func (l *Legs) Close() {
 		case <-g.done:
 			continue
 		default:
+		}
+		if !g.started { // and won't be
+			continue
 		}
 		sc := g.req.Conn
 		sc.SetDeadline(deadline)
@@ -173,13 +208,31 @@ func (g *leg) run() {
 	if g.owner.joint == nil {
 		defer close(g.ch)
 	}
+	if !g.begins() {
+		return
+	}
 	err := g.req.Conn.Exchange(g.req.Out, make([]byte, readSize), g.onChunk)
 	if err != nil {
+		g.failed = true
 		g.give(Piece{Kind: Failed, Lost: true, Err: pgerr.New(pgerr.ConnectionFailure, "%v", err)})
 	}
 	if g.owner.joint != nil {
 		g.give(Piece{Kind: Ended})
 	}
+}
+
+// begins reports whether the leg is still wanted; from then on Close cancels it.
+func (g *leg) begins() bool {
+	l := g.owner
+	l.starting.Lock()
+	defer l.starting.Unlock()
+	select {
+	case <-l.stop:
+		return false
+	default:
+	}
+	g.started = true
+	return true
 }
 
 // give hands a piece on, waiting for the reader; after Close it is dropped.
@@ -270,6 +323,7 @@ func (g *leg) frame(typ byte, body []byte) (done bool, err error) {
 		if err := e.Decode(body); err != nil {
 			return false, err
 		}
+		g.failed = true
 		failure := pgerr.FromResponse(&e)
 		g.give(Piece{Kind: Failed, Err: failure})
 		if failure.Severity != pgerr.SeverityError {
