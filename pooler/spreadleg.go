@@ -181,6 +181,9 @@ func (l *legNode) other(p fanout.Piece) error {
 	s := l.spread
 	switch p.Kind {
 	case fanout.Described:
+		if err := checkDescription(l.leg, p.Data); err != nil {
+			return err
+		}
 		l.described = true
 		if l.index == 0 {
 			s.noteDescription(p.Data)
