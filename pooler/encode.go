@@ -7,9 +7,6 @@ import (
 	"neki/pooler/backend"
 )
 
-// abortName is the name of a prepared statement that no server has: binding it makes a segment fail.
-const abortName = "neki-abort"
-
 // parsing is a Parse in the present segment: if the segment fails at or before it, the statement does not exist.
 type parsing struct {
 	index     int // of the expected answer
@@ -37,12 +34,16 @@ func (c *Session) unparse(index int) {
 // statements that sc does not know prepared before they are used. The op at failAt is made to fail on the server, so
 // that what the segment did before is undone, and the client gets the op's error.
 func (c *Session) encodeSegment(out []byte, sc *backend.ServerConn, ops []op, failAt int) []byte {
+	c.work.mayBeStale = false
 	for i := range ops {
 		o := &ops[i]
 		if i == failAt {
-			return c.encodeFailure(out, o)
+			out = c.encodeFailure(out, sc, o)
+			o.answer = len(c.work.plans) - 1
+			return out
 		}
 		out = c.encodeOp(out, sc, o)
+		o.answer = len(c.work.plans) - 1
 	}
 	if len(c.work.sql.names) > 0 {
 		c.work.relay.Rewrite = c.clientError
@@ -83,10 +84,11 @@ func (c *Session) encodeOp(out []byte, sc *backend.ServerConn, o *op) []byte {
 
 // encodeNamedParse prepares a named statement on sc, or answers for it when sc has it from another client.
 func (c *Session) encodeNamedParse(out []byte, sc *backend.ServerConn, o *op) []byte {
-	if sc.Prepared(o.named.shared) {
+	if c.usable(sc, o.named) {
 		c.expect('P', backend.Synth, nil)
 	} else {
 		out = sc.Prepare(out, c.work.relay, o.named.shared, backend.Forward)
+		sc.NotePrepared(o.named.shared, c.srv.nextToken())
 		c.alignPlans()
 	}
 	c.parsing = append(c.parsing, parsing{index: len(c.work.plans) - 1, statement: o.named, own: true})
@@ -103,13 +105,53 @@ func (c *Session) encodePrepared(out []byte, sc *backend.ServerConn, o *op) []by
 		}
 		return out
 	}
-	if sc.Prepared(o.named.shared) {
+	if c.usable(sc, o.named) {
 		return out
 	}
 	out = sc.Prepare(out, c.work.relay, o.named.shared, backend.Swallow)
+	sc.NotePrepared(o.named.shared, c.srv.nextToken())
 	c.alignPlans()
 	c.parsing = append(c.parsing, parsing{index: len(c.work.plans) - 1, statement: o.named})
 	return out
+}
+
+// usable reports whether s can be used on sc as it was prepared there. When that was before the client's Parse, tables
+// may have been changed in between, of which the client need not know: outside a transaction the error of that is seen to
+// when it comes, within one it must not come.
+func (c *Session) usable(sc *backend.ServerConn, s *preparedStatement) bool {
+	known, since := sc.PreparedSince(s.shared, s.at)
+	switch {
+	case !known || since:
+		return known
+	case c.status == 'I' && !c.open:
+		c.work.mayBeStale = true
+		return true
+	}
+	sc.Renew(s.shared)
+	return false
+}
+
+// heal prepares for another run of a segment on sc, which has failed because a statement of another client was used
+// that sc has prepared before its tables were changed: all such are prepared anew.
+func (c *Session) heal(sc *backend.ServerConn) {
+	w := c.work
+	sc.SetStatus(w.relay.Status)
+	for _, p := range c.parsing {
+		if p.index >= w.relay.Failed {
+			sc.Forget(p.statement.shared)
+		}
+	}
+	for i := range w.ops {
+		if s := w.ops[i].named; s != nil {
+			if known, since := sc.PreparedSince(s.shared, s.at); known && !since {
+				sc.Renew(s.shared)
+			}
+		}
+	}
+	w.relay.Begin()
+	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
+	w.sql.begin()
+	c.failed = false
 }
 
 // alignPlans makes plans as long as the relay's expectations.
@@ -120,13 +162,15 @@ func (c *Session) alignPlans() {
 	}
 }
 
-func (c *Session) encodeFailure(out []byte, o *op) []byte {
+func (c *Session) encodeFailure(out []byte, sc *backend.ServerConn, o *op) []byte {
 	c.work.relay.Replacement = encodeError(nil, o.err.WithSeverity(pgerr.SeverityError))
+	if o.after != nil { // what Postgres would say first
+		c.expect('P', backend.Swallow, o.plan)
+		sc.SetUnnamed(0)
+		out = append(out, o.after...)
+	}
 	c.expect('B', backend.Replace, o.plan)
-	out = append(out, 'B')
-	out = binary.BigEndian.AppendUint32(out, uint32(4+1+len(abortName)+1+6))
-	out = append(append(append(out, 0), abortName...), 0)
-	return append(out, 0, 0, 0, 0, 0, 0)
+	return backend.AppendFailure(out)
 }
 
 // appendRenamed appends raw with its bytes from a to b, a name, replaced.

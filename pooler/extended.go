@@ -27,6 +27,18 @@ type op struct {
 	anywhere  bool               // any shard that has the relations will do
 	spread    bool               // it is about a portal over several shards
 	placed    bool               // to and spread are known
+	after     []byte             // a Parse whose failure comes before err
+	answer    int                // the index of its answer among those expected; -1: no server was asked
+	replaced  replaced
+}
+
+// replaced is what a message took the place of when it was collected: it comes back if the message is skipped because
+// of an error before it.
+type replaced struct {
+	unnamed   int                // a Parse or Close of the unnamed statement: where in work.replaced, from 1
+	statement *preparedStatement // a Close of a named one
+	portal    *plan.Plan         // a Bind or Close of a portal: what its name stood for
+	name      string             // of the portal
 }
 
 // unnamedStatement is a client's unnamed statement. Its Parse message is kept, because the next transaction may run on
@@ -50,28 +62,36 @@ const segmentLimit = 256 << 10
 // write, and where it goes depends on all of it.
 func (c *Session) collect(m message) error {
 	w := c.work
-	if len(w.ops) == 0 {
-		c.begun = c.srv.now()
-		c.setState(stateActive, c.begun)
-		if !w.relay.Pending() && !c.open {
-			c.beginStatement()
-		}
-	}
+	c.beginSegment()
 	if m.typ == 'P' && len(m.body()) > 0 && m.body()[0] == 0 && usesUnnamed(w.ops) {
 		// The messages collected are about the unnamed statement that this one replaces.
 		if err := c.runSegment('H'); err != nil || c.phase != phaseReady {
 			return err
 		}
 	}
-	o := op{typ: m.typ, at: m.at, end: m.at + len(m.raw)}
-	if !c.read(&o, m.body()) {
-		return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format"))
+	o := op{typ: m.typ, at: m.at, end: m.at + len(m.raw), answer: -1}
+	if err := c.read(&o, m.body()); err != nil {
+		o.err = err
 	}
 	w.ops = append(w.ops, o)
 	if m.at+len(m.raw)-w.ops[0].at > segmentLimit {
 		return c.runSegment('H')
 	}
 	return nil
+}
+
+// beginSegment notes the first message that is collected.
+func (c *Session) beginSegment() {
+	w := c.work
+	if len(w.ops) > 0 {
+		return
+	}
+	c.begun = c.srv.now()
+	c.setState(stateActive, c.begun)
+	w.forgetReplaced()
+	if !w.relay.Pending() && !c.open {
+		c.beginStatement()
+	}
 }
 
 // usesUnnamed reports whether a collected message is about an unnamed statement that was parsed before them.
@@ -88,60 +108,77 @@ func usesUnnamed(ops []op) bool {
 	return false
 }
 
-// read understands a message as far as routing needs it; false: it is malformed.
-func (c *Session) read(o *op, body []byte) bool {
+// read understands a message as far as routing needs it. The error is the one that the message itself fails with.
+func (c *Session) read(o *op, body []byte) *pgerr.Error {
+	f := fields{rest: body}
 	switch o.typ {
 	case 'P':
-		return c.readParse(o, body)
+		return c.readParse(o, &f)
 	case 'B':
-		return c.readBind(o, body)
+		return c.readBind(o, &f)
 	case 'D', 'C':
-		if len(body) < 2 || body[len(body)-1] != 0 {
-			return false
-		}
-		return c.readTarget(o, body)
+		return c.readTarget(o, &f)
 	}
-	return c.readExecute(o, body)
+	name := c.name(&f)
+	f.int32()
+	if err := f.end(); err != nil {
+		return err
+	}
+	o.plan = c.portalPlan(name)
+	c.placePortal(o, name)
+	return nil
 }
 
 // readParse plans the statement of a Parse and keeps it under its name.
-func (c *Session) readParse(o *op, body []byte) bool {
-	name, rest, ok := bytes.Cut(body, []byte{0})
-	if !ok {
-		return false
+func (c *Session) readParse(o *op, f *fields) *pgerr.Error {
+	body := f.rest
+	name, text := c.name(f), f.text()
+	types := f.rest
+	f.take(4 * f.uint16())
+	if err := f.end(); err != nil {
+		return err
 	}
-	text, types, ok := bytes.Cut(rest, []byte{0})
-	if !ok || len(types) < 2 || len(types) != 2+4*int(binary.BigEndian.Uint16(types)) {
-		return false
+	if len(name) == 0 {
+		return c.readUnnamed(o, body, text)
 	}
 	p, err := c.planOne(text)
 	if err != nil {
-		o.err = pgerr.From(err)
-		return true
+		return pgerr.From(err)
 	}
 	o.plan = p
-	if len(name) == 0 {
-		c.unnamed.parse = append(append(c.unnamed.parse[:0], 'P', 0, 0, 0, 0), body...)
-		binary.BigEndian.PutUint32(c.unnamed.parse[1:], uint32(len(body)+4))
-		c.unnamed.plan = p
-		c.unnamed.token = c.srv.nextToken()
-		c.unnamed.apart = nil
-		if p.Runs != "" || c.isOwn(o) {
-			c.unnamed.apart = &unnamedStatement{parse: bytes.Clone(c.unnamed.parse), plan: p, token: c.unnamed.token}
-		}
-		o.unnamed = c.unnamed.apart
-		return true
-	}
 	if _, ok := c.statements[string(name)]; ok {
-		o.err = pgerr.New(pgerr.DuplicatePreparedStatement, "prepared statement \"%s\" already exists", name)
-		return true
+		if c.isServers(p) {
+			o.after = appendRenamed(nil, c.work.in[o.at:o.end], 5, 5+len(name), nil)
+		}
+		return pgerr.New(pgerr.DuplicatePreparedStatement, "prepared statement \"%s\" already exists", name)
 	}
-	if o.err = c.tooManyStatements(0); o.err != nil {
-		return true
+	if err := c.tooManyStatements(0); err != nil {
+		return err
 	}
-	o.named = &preparedStatement{name: string(name), shared: c.srv.prepared.Intern(text, types, c.scope()), plan: p}
+	o.named = &preparedStatement{
+		name: string(name), shared: c.srv.prepared.Intern(text, types, c.scope()), plan: p, at: c.srv.nextToken(),
+	}
 	c.keep(o.named)
-	return true
+	return nil
+}
+
+// readUnnamed plans the unnamed statement and keeps its Parse. The one before it is gone even if this one fails.
+func (c *Session) readUnnamed(o *op, body, text []byte) *pgerr.Error {
+	c.replaceUnnamed(o)
+	p, err := c.planOne(text)
+	if err != nil {
+		return pgerr.From(err)
+	}
+	o.plan = p
+	u := &c.unnamed
+	u.parse = append(append(u.parse[:0], 'P', 0, 0, 0, 0), body...)
+	binary.BigEndian.PutUint32(u.parse[1:], uint32(len(body)+4))
+	u.plan, u.token, u.apart = p, c.srv.nextToken(), nil
+	if p.Runs != "" || c.isOwn(o) {
+		u.apart = &unnamedStatement{parse: bytes.Clone(u.parse), plan: p, token: u.token}
+	}
+	o.unnamed = u.apart
+	return nil
 }
 
 // scope is what the meaning of a statement's text depends on when it is prepared. A server refuses to run a prepared
@@ -157,44 +194,46 @@ func (c *Session) scope() string {
 // maxStatements bounds the named statements of one client.
 const maxStatements = 10_000
 
-func (c *Session) readBind(o *op, body []byte) bool {
-	portalEnd := bytes.IndexByte(body, 0)
-	if portalEnd < 0 {
-		return false
+func (c *Session) readBind(o *op, f *fields) *pgerr.Error {
+	body := f.rest
+	portal := c.name(f)
+	o.nameAt = 5 + len(portal) + 1
+	name := c.name(f)
+	o.nameEnd = o.nameAt + len(name)
+	if f.err != nil {
+		return f.err
 	}
-	nameEnd := bytes.IndexByte(body[portalEnd+1:], 0)
-	if nameEnd < 0 {
-		return false
+	if err := c.refer(o, name); err != nil {
+		return err
 	}
-	o.nameAt, o.nameEnd = 5+portalEnd+1, 5+portalEnd+1+nameEnd
-	c.refer(o, body[portalEnd+1:portalEnd+1+nameEnd])
-	if o.err == nil {
-		c.setPortal(body[:portalEnd], o.plan)
-		c.placeBind(o, body)
+	o.replaced.portal = c.portalPlan(portal)
+	if o.replaced.portal != nil && len(portal) > 0 {
+		o.replaced.name = string(portal)
 	}
-	return true
+	c.setPortal(portal, o.plan)
+	c.placeBind(o, body)
+	return nil
 }
 
 // refer finds the statement that an op names.
-func (c *Session) refer(o *op, name []byte) {
+func (c *Session) refer(o *op, name []byte) *pgerr.Error {
 	if len(name) == 0 {
 		if c.unnamed.token == 0 {
-			o.err = pgerr.New(pgerr.InvalidSQLStatementName, "unnamed prepared statement does not exist")
-			return
+			return pgerr.New(pgerr.InvalidSQLStatementName, "unnamed prepared statement does not exist")
 		}
 		o.unnamed = c.unnamed.apart
 		c.unnamed.plan = c.replan(c.unnamed.plan, o)
 		o.plan = c.unnamed.plan
-		return
+		return nil
 	}
 	s, ok := c.statements[string(name)]
 	if !ok {
-		o.err = pgerr.New(pgerr.InvalidSQLStatementName, "prepared statement \"%s\" does not exist", name)
-		return
+		return noPrepared(string(name))
 	}
 	o.named = s
 	s.plan = c.replan(s.plan, o)
 	o.plan = s.plan
+	return nil
 }
 
 // replan gives the plan of a statement that was prepared earlier as it would be now: functions may have become known
@@ -231,52 +270,50 @@ func (c *Session) portalPlan(name []byte) *plan.Plan {
 }
 
 // readTarget reads a Describe or Close.
-func (c *Session) readTarget(o *op, body []byte) bool {
-	name := body[1 : len(body)-1]
-	if bytes.IndexByte(name, 0) >= 0 {
-		return false
+func (c *Session) readTarget(o *op, f *fields) *pgerr.Error {
+	kind, name := f.byte(), c.name(f)
+	if err := f.end(); err != nil {
+		return err
 	}
-	switch body[0] {
-	case 'S':
+	switch {
+	case kind == 'S' && o.typ == 'D':
 		o.statement = true
 		o.nameAt, o.nameEnd = 6, 6+len(name)
-		if o.typ == 'D' {
-			c.refer(o, name)
-			return true
-		}
-		if len(name) == 0 {
-			c.unnamed.token, c.unnamed.plan = 0, nil
-		}
-		delete(c.statements, string(name))
-		return true
-	case 'P':
+		return c.refer(o, name)
+	case kind == 'S':
+		o.statement = true
+		c.closeStatement(o, name)
+		return nil
+	case kind == 'P':
 		o.plan = c.portalPlan(name)
 		c.placePortal(o, name)
 		if o.typ == 'C' {
-			if len(name) == 0 {
-				c.portal = nil
-			}
-			delete(c.portals, string(name))
+			o.replaced.portal, o.replaced.name = o.plan, string(name)
+			c.dropPortal(name)
 		}
-		return true
+		return nil
+	case o.typ == 'D':
+		return pgerr.New(pgerr.ProtocolViolation, "invalid DESCRIBE message subtype %d", kind)
 	}
-	return false
+	return pgerr.New(pgerr.ProtocolViolation, "invalid CLOSE message subtype %d", kind)
 }
 
-func (c *Session) readExecute(o *op, body []byte) bool {
-	name, rest, ok := bytes.Cut(body, []byte{0})
-	if !ok || len(rest) != 4 {
-		return false
+func (c *Session) closeStatement(o *op, name []byte) {
+	if len(name) == 0 {
+		c.replaceUnnamed(o)
+		return
 	}
-	o.plan = c.portalPlan(name)
-	c.placePortal(o, name)
-	return true
+	o.replaced.statement = c.statements[string(name)]
+	delete(c.statements, string(name))
 }
 
 // runSegment runs what was collected, up to a Sync ('S') or a Flush ('H').
 func (c *Session) runSegment(end byte) error {
 	w := c.work
-	if len(w.ops) == 0 && end == 'S' && !c.open && !w.relay.Pending() {
+	if len(w.ops) == 0 && !w.relay.Pending() && (end == 'H' || !c.open) {
+		if end == 'H' { // nothing is held back
+			return nil
+		}
 		w.relay.Begin()
 		return c.endSkipping()
 	}
@@ -294,7 +331,7 @@ func (c *Session) runSegment(end byte) error {
 	c.parsing = c.parsing[:0]
 	c.work.sql.begin()
 	role, shard, failAt := c.segmentPlace(w.ops, snap, end)
-	if failAt == 0 && !c.open && c.status != 'T' && !w.relay.Pending() {
+	if failAt == 0 && w.ops[0].after == nil && !c.open && c.status != 'T' && !w.relay.Pending() {
 		return c.failLocally(w.ops[0].err, end)
 	}
 	for attempt := 0; ; attempt++ {
@@ -305,12 +342,19 @@ func (c *Session) runSegment(end byte) error {
 		if err := c.makeReady(sc, w.parts); err != nil {
 			return c.relayFailed(err)
 		}
+		w.running, w.runningAt = w.ops, 0
 		w.out = c.encodeSegment(w.out[:0], sc, w.ops, failAt)
 		w.out = c.endSegment(w.out, end)
 		if end == 'S' && !c.open {
 			c.allowRetry(role, attempt)
+			w.relay.Healable = w.mayBeStale && attempt == 0 && c.status == 'I'
 		}
+		c.open = c.open || end == 'H' // whatever comes of it
 		err = w.relay.Run(sc, w.out, w.answers)
+		if err == nil && w.relay.Stale {
+			c.heal(sc)
+			continue
+		}
 		if end == 'S' && !c.open && c.tryAgain(err, &role, attempt) {
 			w.relay.Begin()
 			w.plans, c.parsing = w.plans[:0], c.parsing[:0]
@@ -320,6 +364,7 @@ func (c *Session) runSegment(end byte) error {
 		if err != nil {
 			return c.relayFailed(err)
 		}
+		w.running = nil
 		return c.segmentDone(end)
 	}
 }
@@ -358,7 +403,7 @@ func (c *Session) segmentDone(end byte) error {
 // the op that fails without a server, or -1.
 func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role catalog.Role, shard string, failAt int) {
 	w := c.work
-	w.parts = w.parts[:0]
+	w.parts, w.executed = w.parts[:0], w.executed[:0]
 	failAt = -1
 	neki := c.vars.Neki()
 	var placed *plan.Plan // by the op before: most segments are about one statement
@@ -379,6 +424,10 @@ func (c *Session) segmentPlace(ops []op, snap *catalog.Snapshot, end byte) (role
 		if o.err == nil && o.typ == 'E' && o.plan != nil {
 			if _, err := plan.Access(o.plan, neki, c.txState()); err != nil {
 				o.err = err
+			}
+			w.executed = append(w.executed, plan.Part{Plan: o.plan})
+			if c.refusedReset(w.executed) >= 0 {
+				o.err = errResetInTx
 			}
 		}
 		if o.err != nil {
@@ -405,8 +454,7 @@ func (c *Session) failLocally(err *pgerr.Error, end byte) error {
 	w := c.work
 	c.failed = true
 	c.countError()
-	c.undoParses(w.ops)
-	w.ops = w.ops[:0]
+	c.undo(0)
 	if abortErr := c.abortTransaction(); abortErr != nil {
 		return c.relayFailed(abortErr)
 	}
@@ -416,26 +464,6 @@ func (c *Session) failLocally(err *pgerr.Error, end byte) error {
 	}
 	c.phase = phaseSkipping
 	return c.sendReply()
-}
-
-// undoParses forgets the named statements of Parse messages that were not run.
-func (c *Session) undoParses(ops []op) {
-	for i := range ops {
-		o := &ops[i]
-		if o.typ == 'P' && o.named != nil {
-			c.forget(o.named)
-		}
-	}
-}
-
-// forget removes a named statement: its Parse failed, so the name is free.
-func (c *Session) forget(s *preparedStatement) {
-	for name, have := range c.statements {
-		if have == s {
-			delete(c.statements, name)
-			return
-		}
-	}
 }
 
 // endSkipping takes the Sync that ends a failed segment.
@@ -475,6 +503,9 @@ func (c *Session) functionCall(m message) error {
 	w := c.work
 	c.begun = c.srv.now()
 	c.setState(stateActive, c.begun)
+	if err := c.runCollected(); err != nil || c.phase != phaseReady {
+		return err
+	}
 	c.beginStatement()
 	if t := c.vars.Neki().Target; !t.Writes() {
 		return c.refuseQuery(pgerr.New(pgerr.ReadOnlySQLTransaction,

@@ -27,8 +27,10 @@ type gateway struct {
 	store  *memstore.Store
 	live   *catalog.Live
 	addr   string
-	dbname string      // "": postgres
-	quiet  atomic.Bool // nothing is reported: for tests that count allocations
+	stop   context.CancelFunc // drains
+	done   chan struct{}      // closed when Run has returned
+	dbname string             // "": postgres
+	quiet  atomic.Bool        // nothing is reported: for tests that count allocations
 }
 
 type gatewayOptions struct {
@@ -89,9 +91,9 @@ func (g *gateway) serve(ctx context.Context, cancel context.CancelFunc, wg *sync
 	if g.server, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
+	g.stop, g.done = cancel, make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(g.done)
 		if err := g.server.Run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -99,7 +101,7 @@ func (g *gateway) serve(ctx context.Context, cancel context.CancelFunc, wg *sync
 	t.Cleanup(func() {
 		g.server.sessions.each(func(c *Session) { c.kill(errShutdown) })
 		cancel()
-		<-done
+		<-g.done
 		wg.Wait()
 	})
 }

@@ -82,7 +82,7 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 	case c.everywhere(p):
 		return c.define(p, text)
 	case p.Set != nil:
-		return c.setOwn(p.Set)
+		return c.setOwn(p.Set, p.Tag)
 	case p.Kind == sqlparse.KindDeallocate:
 		return c.deallocate(p.Prepared)
 	case p.Explain != nil:
@@ -105,11 +105,7 @@ func setsOwn(p *plan.Plan) bool { return p != nil && p.Set != nil && p.Route.Kin
 func inFailed(p *plan.Plan) bool { return setsOwn(p) || p != nil && p.Kind == sqlparse.KindEmpty }
 
 // setOwn runs SET and RESET of a __neki setting.
-func (c *Session) setOwn(s *sqlparse.SetStmt) (answer, error) {
-	tag := "SET"
-	if s.Default {
-		tag = "RESET"
-	}
+func (c *Session) setOwn(s *sqlparse.SetStmt, tag string) (answer, error) {
 	neki := c.vars.Neki()
 	var err error
 	if s.Default {
@@ -148,6 +144,34 @@ func (s *Server) checkShard(before, after settings.Neki) error {
 		WithDetail("There is no shard of that uid.").
 		WithHint("Available values: %s.", strings.Join(known, ", "))
 }
+
+// resetsOwn reports whether p, a RESET ALL, changes __neki settings of the session.
+func (c *Session) resetsOwn(p *plan.Plan) bool {
+	return p.Set != nil && p.Set.All && c.vars.Neki() != c.defaults.Neki()
+}
+
+// refusedReset gives the first of the parts that is refused because it would change __neki settings within a
+// transaction; -1: there is none.
+func (c *Session) refusedReset(parts []plan.Part) int {
+	if c.vars.Neki() == c.defaults.Neki() {
+		return -1
+	}
+	inTx := c.status != 'I'
+	for i := range parts {
+		switch p := parts[i].Plan; {
+		case inTx && c.resetsOwn(p):
+			return i
+		case p.Kind == sqlparse.KindBegin:
+			inTx = true
+		case p.Kind == sqlparse.KindCommit, p.Kind == sqlparse.KindRollback:
+			inTx = p.Tx != nil && p.Tx.Chain
+		}
+	}
+	return -1
+}
+
+// errResetInTx refuses a RESET ALL that would change __neki settings within a transaction.
+var errResetInTx = errSetInTx("__neki.*").WithHint("RESET ALL before BEGIN, or reset the other settings one by one.")
 
 func errSetInTx(name string) *pgerr.Error {
 	return pgerr.New(pgerr.ActiveSQLTransaction, "%s cannot be changed inside a transaction", name).

@@ -104,13 +104,10 @@ func checkStartup(st *pgwire.Startup) error {
 		return pgerr.Fatal(pgerr.FeatureNotSupported, "replication connections are not supported through the gateway").
 			WithHint("Connect to the instance itself; neki.nodes lists hosts and ports.")
 	}
-	if len(st.User) >= nameLimit {
-		return pgerr.Fatal(pgerr.InvalidAuthorizationSpec, "role \"%s\" does not exist", st.User)
-	}
 	return nil
 }
 
-// nameLimit is Postgres's NAMEDATALEN: a longer role can't exist.
+// nameLimit is Postgres's NAMEDATALEN: it cuts a longer application_name.
 const nameLimit = 64
 
 func isOff(v string) bool {
@@ -213,6 +210,7 @@ func (c *Session) firstGreeting() error {
 	}
 	c.endActive()
 	c.release()
+	c.reports = nil
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (c *Session) hasOwn(ops []op) bool {
 		case ops[i].typ == 'C' && ops[i].statement:
 		case c.isOwn(&ops[i]):
 			own = true
-		case ops[i].err == nil:
+		case ops[i].err == nil, ops[i].after != nil:
 			servers = true
 		}
 	}
@@ -91,12 +91,17 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 			return err
 		}
 		if c.failed {
+			c.undo(i)
 			break
 		}
-		if ops[i].err == nil && !c.isOwn(&ops[i]) {
+		if ops[i].after != nil {
+			w.runningAt = i
+			err = c.runOps(ops[i:stop], snap)
+		} else if ops[i].err == nil && !c.isOwn(&ops[i]) {
 			for stop < len(ops) && ops[stop].err == nil && !c.isOwn(&ops[stop]) && c.joinsOps(ops[i:stop], &ops[stop]) {
 				stop++
 			}
+			w.runningAt = i
 			err = c.runOps(ops[i:stop], snap)
 		} else {
 			err = c.runOwnOp(&ops[i])
@@ -105,6 +110,7 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 			return err
 		}
 		if c.failed {
+			c.undo(stop)
 			break
 		}
 		i = stop
@@ -142,12 +148,15 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	if err := c.makeReady(sc, w.parts); err != nil {
 		return c.relayFailed(err)
 	}
+	w.running = ops
 	w.out = c.encodeSegment(w.out[:0], sc, ops, failAt)
 	w.out = c.endSegment(w.out, 'H')
 	c.open = true
-	if err := w.relay.Run(sc, w.out, w.answers); err != nil {
+	err = w.relay.Run(sc, w.out, w.answers)
+	if err != nil {
 		return c.relayFailed(err)
 	}
+	w.running = nil
 	if w.relay.CopyIn {
 		return c.refuseMixedCopy(sc)
 	}
@@ -165,8 +174,8 @@ func (c *Session) failOwn(err *pgerr.Error) error {
 	}
 	if c.open && c.lease != nil { // a failing Bind aborts the implicit transaction or the block
 		w.relay.Begin()
-		w.plans = w.plans[:0]
-		w.out = c.encodeFailure(w.out[:0], &op{err: err})
+		w.plans, w.running = w.plans[:0], nil
+		w.out = c.encodeFailure(w.out[:0], c.lease, &op{err: err})
 		w.relay.Replacement = nil // the client has its error
 		w.out = c.endSegment(w.out, 'H')
 		if err := w.relay.Run(c.lease, w.out, w.answers); err != nil {
@@ -184,9 +193,13 @@ func (c *Session) failOwn(err *pgerr.Error) error {
 func (c *Session) runOwnOp(o *op) error {
 	w := c.work
 	if o.err != nil {
+		if c.status == 'E' && o.err.Code == pgerr.DuplicatePreparedStatement {
+			return c.failOwn(errFailedTx)
+		}
 		return c.failOwn(o.err)
 	}
 	if c.status == 'E' && !inFailed(o.plan) && !c.endsFailed(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
+		c.undoOne(o)
 		return c.failOwn(errFailedTx)
 	}
 	body := w.in[o.at+5 : o.end]
@@ -287,31 +300,25 @@ func appendDescription(dst []byte, columns []column, f formats) []byte {
 }
 
 func (c *Session) bindOwn(o *op, body []byte) error {
-	portal, rest, _ := bytes.Cut(body, []byte{0})
-	_, rest, _ = bytes.Cut(rest, []byte{0})
-	p := &ownPortal{plan: o.plan, text: c.sqlOf(o)}
-	b := bindReader{rest: rest}
-	paramFormats := b.formats()
-	values := b.values()
-	p.formats = b.formats()
-	if b.bad || len(b.rest) > 0 {
-		return pgerr.New(pgerr.ProtocolViolation, "invalid message format")
+	f := fields{rest: body}
+	portal, name := f.text(), f.text()
+	b, err := readBound(&f, string(name), o.spread || o.plan.Route.Kind == plan.RouteVirtual)
+	if err != nil {
+		return err
 	}
+	p := &ownPortal{plan: o.plan, text: c.sqlOf(o), formats: b.results}
 	if o.spread {
 		p.name = string(portal)
-		p.values = &plan.Values{Text: p.text, Params: values, Formats: paramFormats, OIDs: c.paramTypes(o)}
+		p.values = &plan.Values{Text: p.text, Params: b.values, Formats: b.formats, OIDs: c.paramTypes(o)}
 	} else if o.plan.Route.Kind == plan.RouteVirtual {
 		prepared, err := c.prepareVirtual(o.plan, c.paramTypes(o))
 		if err != nil {
 			return err
 		}
-		if p.params, err = c.boundValues(prepared, paramFormats, values); err != nil {
+		if p.params, err = c.boundValues(prepared, string(name), b); err != nil {
 			return err
 		}
 		p.prepared = prepared
-	} else if len(values) > 0 {
-		return pgerr.New(pgerr.ProtocolViolation,
-			"bind message supplies %d parameters, but prepared statement requires 0", len(values))
 	}
 	if c.ownPortals == nil {
 		c.ownPortals = make(map[string]*ownPortal)
@@ -321,11 +328,60 @@ func (c *Session) bindOwn(o *op, body []byte) error {
 	return nil
 }
 
-func (c *Session) boundValues(prepared admin.Prepared, f formats, values [][]byte) ([]datum.Datum, error) {
-	types := prepared.ParamTypes()
+// bound is the end of a Bind message: values with their formats, and formats of the result.
+type bound struct {
+	formats, results formats
+	values           [][]byte
+}
+
+func readBound(f *fields, statement string, parameters bool) (b bound, err error) {
+	b.formats = readFormats(f)
+	n := f.uint16()
+	switch {
+	case f.err != nil:
+		return b, f.err
+	case len(b.formats) > 1 && len(b.formats) != n:
+		return b, pgerr.New(pgerr.ProtocolViolation, "bind message has %d parameter formats but %d parameters", len(b.formats), n)
+	case n > 0 && !parameters:
+		return b, errParameterCount(n, statement, 0)
+	}
+	for i := 0; i < n && f.err == nil; i++ {
+		size := f.int32()
+		if size == -1 {
+			b.values = append(b.values, nil)
+			continue
+		}
+		b.values = append(b.values, append([]byte{}, f.take(int(size))...))
+	}
+	b.results = readFormats(f)
+	if err := f.end(); err != nil {
+		return b, err
+	}
+	return b, nil
+}
+
+func readFormats(f *fields) formats {
+	n := f.uint16()
+	if len(f.rest) < 2*n {
+		f.fail(errTooShort)
+		return nil
+	}
+	list := make(formats, n)
+	for i := range list {
+		list[i] = int16(f.uint16())
+	}
+	return list
+}
+
+func errParameterCount(got int, statement string, want int) *pgerr.Error {
+	return pgerr.New(pgerr.ProtocolViolation,
+		"bind message supplies %d parameters, but prepared statement \"%s\" requires %d", got, statement, want)
+}
+
+func (c *Session) boundValues(prepared admin.Prepared, statement string, b bound) ([]datum.Datum, error) {
+	types, values := prepared.ParamTypes(), b.values
 	if len(values) != len(types) {
-		return nil, pgerr.New(pgerr.ProtocolViolation,
-			"bind message supplies %d parameters, but prepared statement requires %d", len(values), len(types))
+		return nil, errParameterCount(len(values), statement, len(types))
 	}
 	session := &datum.Session{Zone: time.UTC, Now: time.Now()}
 	out := make([]datum.Datum, len(values))
@@ -334,7 +390,7 @@ func (c *Session) boundValues(prepared admin.Prepared, f formats, values [][]byt
 			continue
 		}
 		var err error
-		if formatOf(f, i) == 1 {
+		if formatOf(b.formats, i) == 1 {
 			out[i], err = datum.ParseBinary(types[i], v)
 		} else {
 			out[i], err = datum.ParseText(types[i], string(v), session)
@@ -344,62 +400,6 @@ func (c *Session) boundValues(prepared admin.Prepared, f formats, values [][]byt
 		}
 	}
 	return out, nil
-}
-
-// bindReader reads the rest of a Bind message.
-type bindReader struct {
-	rest []byte
-	bad  bool
-}
-
-func (b *bindReader) uint16() int {
-	if len(b.rest) < 2 {
-		b.bad, b.rest = true, nil
-		return 0
-	}
-	v := binary.BigEndian.Uint16(b.rest)
-	b.rest = b.rest[2:]
-	return int(v)
-}
-
-func (b *bindReader) formats() formats {
-	n := b.uint16()
-	if len(b.rest) < 2*n {
-		b.bad = true
-		return nil
-	}
-	f := make(formats, n)
-	for i := range f {
-		f[i] = int16(b.uint16())
-	}
-	return f
-}
-
-func (b *bindReader) values() [][]byte {
-	n := b.uint16()
-	if len(b.rest) < 4*n {
-		b.bad = true
-		return nil
-	}
-	values := make([][]byte, n)
-	for i := range values {
-		if len(b.rest) < 4 {
-			b.bad = true
-			return nil
-		}
-		size := int32(binary.BigEndian.Uint32(b.rest))
-		b.rest = b.rest[4:]
-		if size == -1 {
-			continue
-		}
-		if size < 0 || int(size) > len(b.rest) {
-			b.bad = true
-			return nil
-		}
-		values[i] = append([]byte{}, b.rest[:size]...)
-		b.rest = b.rest[size:]
-	}
-	return values
 }
 
 func (c *Session) ownPortal(name []byte) (*ownPortal, error) {

@@ -1,6 +1,7 @@
 package pooler
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"neki/internal/pgerr"
+	"neki/pooler/backend"
 	"neki/pooler/plan"
 )
 
@@ -39,6 +41,35 @@ func (c *Session) clientError(index int, body []byte) []byte {
 		p = c.work.plans[index]
 	}
 	return encodeError(nil, c.work.sql.restore(e, p))
+}
+
+// Reword gives a server's error with the client's name of the statement that it is about.
+func (c *Session) Reword(index int, body []byte) []byte {
+	if !bytes.Contains(body, []byte(`"`+backend.NamePrefix)) {
+		return nil
+	}
+	s := c.statementAt(index, body)
+	e := decodeError(body)
+	if s == nil || e == nil {
+		return nil
+	}
+	own := *e
+	own.Message = strings.ReplaceAll(e.Message, strconv.Quote(string(s.shared.Name())), `"`+s.name+`"`)
+	return encodeError(nil, &own)
+}
+
+// statementAt finds the named statement of the request whose answer is expected at index, or any that text names.
+func (c *Session) statementAt(index int, text []byte) (found *preparedStatement) {
+	for i := range c.work.running {
+		o := &c.work.running[i]
+		if o.named == nil || !bytes.Contains(text, o.named.shared.Name()) {
+			continue
+		}
+		if found = o.named; o.answer == index {
+			break
+		}
+	}
+	return found
 }
 
 // add adds a name, unless it is there already: a segment may have several messages about one statement.

@@ -16,6 +16,7 @@ type preparedStatement struct {
 	shared *backend.Statement
 	plan   *plan.Plan // of what it runs
 	sql    []byte     // the client's PREPARE; nil when made by a Parse
+	at     uint64     // when the client sent its Parse, as Server.nextToken counts; 0: by PREPARE
 
 	// Of a Parse whose text runs a prepared statement itself: shared has the text with that one's name on servers.
 	written *backend.Statement // as the client wrote it

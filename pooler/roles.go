@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -145,6 +146,9 @@ func (r *roles) wait() { r.joined.Wait() }
 
 func (r *roles) fetch(ctx context.Context, user, database string) (*role, error) {
 	found := &role{name: user, connLimit: -1, fetched: time.Now()}
+	if !utf8.ValidString(user) { // a name cut within a character is nobody's
+		return found, nil
+	}
 	err := r.control.query(ctx, "", roleQuery, []any{user, r.groups(database)}, func(rows pgx.Rows) error {
 		var verifier *string
 		found.exists = true
@@ -159,6 +163,9 @@ func (r *roles) fetch(ctx context.Context, user, database string) (*role, error)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if !utf8.ValidString(database) {
+		return found, nil
 	}
 	err = r.control.query(ctx, "", databaseQuery, []any{database}, func(rows pgx.Rows) error {
 		found.database = true

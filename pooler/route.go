@@ -72,7 +72,7 @@ func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snap
 			return nil, err
 		}
 	} else if c.lease == nil {
-		if err := c.acquire(role, shard, snap, attempt); err != nil {
+		if err := c.acquireFit(role, shard, snap, attempt); err != nil {
 			return nil, err
 		}
 	} else if shard != "" && c.place.shard != shard {
@@ -92,6 +92,33 @@ func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snap
 	}
 	return c.lease, nil
 }
+
+// acquireFit leases a connection to an instance of the role and makes its settings those of the session. One that proves
+// to be dead then, because its server was restarted while it rested, is dropped with all that rest beside it and are dead
+// too, and another one taken: no statement was sent yet.
+func (c *Session) acquireFit(role catalog.Role, shard string, snap *catalog.Snapshot, attempt int) error {
+	for tries := 0; ; tries++ {
+		if err := c.acquire(role, shard, snap, attempt); err != nil {
+			return err
+		}
+		if c.lease.Vars() == c.vars || c.lease == c.home {
+			return nil
+		}
+		err := c.lease.Apply(c.vars, c.work.answers)
+		if err == nil {
+			return nil
+		}
+		pool := c.pool
+		c.dropLease()
+		if pgerr.Code(err) != "" && !unreachable(&backend.ConnectError{Err: err}) || tries >= maxStale {
+			return err
+		}
+		pool.DropDead()
+	}
+}
+
+// maxStale bounds how many dead connections are dropped for one statement.
+const maxStale = 8
 
 // acquire leases a connection to an instance of the role.
 func (c *Session) acquire(role catalog.Role, shard string, snap *catalog.Snapshot, attempt int) error {
@@ -277,6 +304,10 @@ func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.queued && !c.conn.Alive() { // nobody waits for the statement any more
+		sc.Release(time.Now())
+		return nil, errClientGone
+	}
 	sc.Stats().NoteUp()
 	return sc, nil
 }
@@ -291,6 +322,7 @@ func (c *Session) took(sc *backend.ServerConn, p place) {
 // release gives the lease back to its pool, or keeps it as the session's home when something is pinned to it.
 func (c *Session) release() {
 	sc := c.lease
+	c.reports = sc.Params()
 	c.lease = nil
 	if c.pins != 0 && c.home == nil {
 		c.home, c.homed = sc, c.place
@@ -348,7 +380,7 @@ func (c *Session) releaseIfFree() {
 // retryable reports whether a statement on an instance of the role may run again elsewhere: a read outside of a
 // transaction whose connection holds nothing of the client.
 func (c *Session) retryable(role catalog.Role, attempt int) bool {
-	return attempt < maxAttempts && role != catalog.RolePrimary && c.status == 'I' && c.home == nil
+	return attempt < maxAttempts && role != catalog.RolePrimary && c.status == 'I' && !c.open && c.home == nil
 }
 
 // maxAttempts bounds how often a statement is run: on a replica, on another, and on the primary when it proves to write.
@@ -383,6 +415,11 @@ func (c *Session) tryAgain(err error, role *catalog.Role, attempt int) bool {
 		c.lease.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
 		c.dropLease()
 	default:
+		for _, p := range c.parsing { // skipped after the error
+			if p.index >= r.Failed {
+				c.lease.Forget(p.statement.shared)
+			}
+		}
 		c.lease.SetStatus(r.Status)
 		c.endActive()
 		c.release()
@@ -404,6 +441,7 @@ func (c *Session) relayFailed(err error) error {
 	}
 	w := c.work
 	r := w.relay
+	c.failedAt(r.Answered())
 	inTx := c.status != 'I' || c.open
 	pinned := c.pins != 0
 	sent, midFrame, syncs := r.Fatal, r.MidFrame(), r.SyncDue()
@@ -464,6 +502,11 @@ func (c *Session) giveBack() {
 	if c.lease == nil && c.home == nil && c.stx == nil {
 		return
 	}
+	if c.srv.ending.Load() { // servers undo what is left when its connection is closed
+		c.endActive()
+		c.breakAll()
+		return
+	}
 	w := c.lend()
 	ctx, cancel := context.WithTimeout(context.Background(), giveBackLimit) //nolint:forbidigo // the client's end bounds it
 	defer cancel()
@@ -486,6 +529,29 @@ func (c *Session) giveBack() {
 	}
 }
 
+func (c *Session) cleanBounded(sc *backend.ServerConn, dirty bool) {
+	if !dirty && sc.Status() == 'I' {
+		return
+	}
+	sc.Bound(time.Now().Add(giveBackLimit))
+	_ = sc.Clean(dirty, c.srv.interner.Empty(), c.work.answers) // marks it broken when it fails
+	sc.Bound(time.Time{})
+}
+
+// breakAll gives all connections up.
+func (c *Session) breakAll() {
+	home := c.home
+	if home == c.lease {
+		home = nil
+	}
+	c.dropLease()
+	if home != nil {
+		home.Broken()
+		c.home = nil
+		c.letGo(home)
+	}
+}
+
 // giveBackLimit bounds the clearing up after a client.
 const giveBackLimit = 10 * time.Second
 
@@ -496,7 +562,7 @@ func (c *Session) clean(sc *backend.ServerConn, dirty bool) {
 	if dirty && c.pins&plan.PinLoad != 0 { // nothing takes a library away
 		sc.Broken()
 	} else {
-		_ = sc.Clean(dirty, c.srv.interner.Empty(), c.work.answers) // marks it broken when it fails
+		c.cleanBounded(sc, dirty)
 	}
 	c.letGo(sc)
 }

@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -11,8 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"neki/settings"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // step is bytes that a client sends in one write, after which it reads until quiet or until that many ReadyForQuery.
@@ -66,11 +66,13 @@ var (
 
 func cat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// sequences are conversations whose answers must be those of Postgres, message by message.
-var sequences = []struct {
+// sequence is a conversation whose answers must be those of Postgres, message by message.
+type sequence struct {
 	name  string
 	steps []step
-}{
+}
+
+var sequences = []sequence{
 	{"empty queries", []step{{q(""), 1}, {q(";"), 1}, {q(";;"), 1}, {q("/* c */"), 1}, {q("-- c"), 1}}},
 	{"a string with an error", []step{
 		{q("insert into t values (10); select 1/0; insert into t values (11)"), 1}, {q("select count(*) from t"), 1},
@@ -177,59 +179,95 @@ var sequences = []struct {
 		{q("show timezone"), 1},
 		{q("set nosuch = 1"), 1},
 	}},
+	{"settings before a late begin", []step{
+		{q("set work_mem = '3MB'; begin; select 1/0"), 1}, {q("rollback"), 1}, {q("show work_mem"), 1},
+		{q("begin; set work_mem = '3MB'; begin; rollback"), 1}, {q("show work_mem"), 1},
+		{q("set work_mem = '3MB'; begin; set work_mem = '5MB'; commit; select 1/0"), 1}, {q("show work_mem"), 1},
+	}},
 	{"transaction control without a transaction", []step{{q("commit"), 1}, {q("rollback"), 1}, {q("savepoint s"), 1}, {q("begin; begin; commit"), 1}}},
+	{"Flush behind a statement that the server knows", []step{
+		{cat(parse("s1", "select 1"), syncMsg), 1}, {cat(closing('S', "s1"), syncMsg), 1}, {cat(parse("s1", "select 1"), flushMsg), 0}, {syncMsg, 1},
+		{cat(closing('S', "s1"), flushMsg), 0}, {cat(parse("s1", "select 1"), parse("s1", "deallocate s1"), syncMsg), 1},
+	}},
 	{"SQL prepare", []step{{q("prepare p as select $1::int"), 1}, {q("execute p(5)"), 1}, {q("deallocate p"), 1}, {q("execute p(5)"), 1}}},
 	{"cursors", []step{{q("begin; declare c cursor for select g from generate_series(1, 3) g"), 1}, {q("fetch 2 from c"), 1}, {q("close c; commit"), 1}}},
 	{"discard all in a block", []step{{q("begin"), 1}, {q("discard all"), 1}, {q("rollback"), 1}, {q("discard all"), 1}}},
 	{"function call", []step{{msgOf('F', int32(1397) /* abs(int4) */, 1, 0, 1, int32(2), []byte("-3"), 0), 1}}},
 }
 
-// TestSequences has every conversation with Postgres and with a gateway before it, with one server connection and with
-// many, and compares the answers.
-func TestSequences(t *testing.T) {
-	g := startGateway(t, gatewayOptions{parameters: func(p *settings.Parameters) { p.PoolCapacity, p.PoolMinConns = 1, 1 }})
-	direct, err := pgx.ParseConfig(g.group.Primary.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
-	prepare := func() {
-		for _, sql := range []string{"drop table if exists t", "create table t (k int primary key)", "insert into t values (1), (2)"} {
-			g.group.Primary.Exec(sql)
-		}
-	}
-	for _, tc := range sequences {
-		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
-			prepare()
-			want := converse(t, direct, tc.steps)
-			prepare()
-			got := converse(t, g.config(""), tc.steps)
-			for i := range tc.steps {
-				if got[i] != want[i] {
-					t.Errorf("step %d\n  gateway  %s\n  postgres %s", i+1, got[i], want[i])
-				}
+// TestSequences has every conversation with Postgres and with gateways before it, of one server connection and of many,
+// and compares the answers.
+func TestSequences(t *testing.T) { compareSequences(t, sequences) }
+
+// TestMalformedMessages does so with messages that no client should send.
+func TestMalformedMessages(t *testing.T) { compareSequences(t, malformedSequences) }
+
+// poolSizes are those that conversations are compared with.
+var poolSizes = []int{1, 20}
+
+func compareSequences(t *testing.T, sequences []sequence) {
+	for _, size := range poolSizes {
+		t.Run(fmt.Sprintf("pool of %d", size), func(t *testing.T) {
+			b := newBothWays(t, size)
+			for _, tc := range sequences {
+				t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) { b.compare(t, tc.steps) })
 			}
 		})
 	}
 }
 
-// converse runs a conversation and gives the answers to each step in a readable form.
-func converse(t *testing.T, cfg *pgx.ConnConfig, steps []step) []string {
+// bothWays has conversations with Postgres, and with a gateway before it.
+type bothWays struct {
+	g       *gateway
+	direct  *pgx.ConnConfig
+	through *pgx.ConnConfig
+	admin   *pgx.Conn
+}
+
+func newBothWays(t testing.TB, poolSize int) *bothWays {
+	b := &bothWays{g: startGateway(t, gatewayOptions{parameters: poolOf(poolSize)})}
+	b.through = b.g.config("")
+	var err error
+	if b.direct, err = pgx.ParseConfig(b.g.group.Primary.DSN()); err != nil {
+		t.Fatal(err)
+	}
+	if b.admin, err = pgx.ConnectConfig(context.Background(), b.direct); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.admin.Close(context.Background()) })
+	return b
+}
+
+// prepare makes the table that conversations are about.
+func (b *bothWays) prepare(t testing.TB) {
 	t.Helper()
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
-	if err != nil {
+	const sql = "set lock_timeout = '5s'; drop table if exists t, t2; drop sequence if exists q; create table t (k int primary key); insert into t values (1), (2)"
+	if _, err := trySimple(b.admin, sql); err != nil {
 		t.Fatal(err)
 	}
-	h, err := conn.PgConn().Hijack()
-	if err != nil {
-		t.Fatal(err)
+}
+
+func (b *bothWays) compare(t testing.TB, steps []step) {
+	t.Helper()
+	b.prepare(t)
+	want := converse(t, b.direct, steps)
+	b.prepare(t)
+	got := converse(t, b.through, steps)
+	for i := range steps {
+		if got[i] != want[i] {
+			t.Errorf("step %d: %q\n  gateway  %s\n  postgres %s", i+1, steps[i].send, got[i], want[i])
+		}
 	}
-	defer h.Conn.Close()
+}
+
+// converse runs a conversation and gives the answers to each step in a readable form.
+func converse(t testing.TB, cfg *pgx.ConnConfig, steps []step) []string {
+	t.Helper()
+	c := newWireClient(t, cfg)
+	defer c.conn.Close()
 	out := make([]string, len(steps))
 	for i, s := range steps {
-		if _, err := h.Conn.Write(s.send); err != nil {
-			t.Fatal(err)
-		}
-		out[i] = listen(h.Conn, s.ready)
+		out[i] = c.ask(s.ready, s.send)
 	}
 	return out
 }
@@ -277,8 +315,21 @@ func readable(typ byte, body []byte) string {
 		}
 		return fmt.Sprintf("%c{%s}", typ, strings.Join(fields, "|"))
 	case 'T':
-		// Table OIDs differ between runs.
-		return fmt.Sprintf("T{%d}", binary.BigEndian.Uint16(body))
+		return "T{" + strings.Join(columnsOf(body), "|") + "}"
 	}
 	return fmt.Sprintf("%c{%q}", typ, body)
+}
+
+// columnsOf shows a RowDescription but for the tables: their OIDs differ between runs, and rows that are put together from
+// several shards come from none.
+func columnsOf(body []byte) []string {
+	var d pgproto3.RowDescription
+	if err := d.Decode(body); err != nil {
+		return []string{err.Error()}
+	}
+	out := make([]string, len(d.Fields))
+	for i, f := range d.Fields {
+		out[i] = fmt.Sprintf("%s %d %d %d %d", f.Name, f.DataTypeOID, f.DataTypeSize, f.TypeModifier, f.Format)
+	}
+	return out
 }

@@ -105,7 +105,9 @@ type Server struct {
 	sessions   registry
 	goroutines sync.WaitGroup
 	draining   atomic.Bool
-	refusing   atomic.Bool   // logins
+	refusing   atomic.Bool // logins
+	ending     atomic.Bool // drained for long enough: nothing is cleared up any more, all connections are closed
+	drainLimit time.Duration
 	tokens     atomic.Uint64 // of unnamed statements
 }
 
@@ -134,6 +136,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Log, keys: keys, auth: pgwire.NewAuthenticator(cfg.mockSecret(), 0), started: time.Now(),
 		interner: settings.NewInterner(internerBytes), prepared: backend.NewStatements(), metrics: newMetrics(),
 	}
+	s.drainLimit = defaultDrainLimit
 	s.params.Store(&cfg.Parameters)
 	s.clock.Store(&s.started)
 	options := plan.Options{CacheBytes: cfg.CacheBytes}
@@ -164,12 +167,12 @@ func New(cfg Config) (*Server, error) {
 // internerBytes bounds the settings kept for clients to come.
 const internerBytes = 4 << 20
 
-// drainLimit is how long Run waits for transactions to end once ctx is done.
-const drainLimit = 30 * time.Second
+// defaultDrainLimit is how long Run waits for transactions to end once ctx is done.
+const defaultDrainLimit = 30 * time.Second
 
 // Run accepts clients until ctx is done. It then stops listening, lets clients leave by themselves for drain-wait, and each
-// session end between its transactions after that, ends what is left after the drain limit, and returns when all is
-// joined.
+// session end between its transactions after that, ends what is left after the drain limit, cuts off what does not end
+// within killPatience, and returns when all is joined.
 func (s *Server) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var owned sync.WaitGroup
@@ -177,8 +180,10 @@ func (s *Server) Run(ctx context.Context) error {
 	owned.Go(func() { s.followPauses(background) })
 	owned.Go(func() { s.sweep(background) })
 	var accepting sync.WaitGroup
+	logins, endLogins := context.WithCancel(background)
+	defer endLogins()
 	for _, l := range s.cfg.Listeners {
-		accepting.Go(func() { s.accept(background, l) })
+		accepting.Go(func() { s.accept(logins, l) })
 	}
 	<-ctx.Done()
 	s.draining.Store(true)
@@ -188,8 +193,10 @@ func (s *Server) Run(ctx context.Context) error {
 	accepting.Wait() // whoever was accepted is served
 	s.awaitSessions(s.params.Load().DrainWait)
 	s.Drain()
-	s.awaitSessions(drainLimit)
-	s.sessions.each(func(c *Session) { c.kill(errShutdown) })
+	endLogins()
+	if !s.awaitSessions(s.drainLimit) {
+		s.endSessions()
+	}
 	s.goroutines.Wait()
 	stop()
 	owned.Wait()
@@ -215,9 +222,20 @@ func (s *Server) Drain() {
 // Draining reports whether the gateway is leaving service.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-func (s *Server) awaitSessions(limit time.Duration) {
+// endSessions ends the sessions that are left: by cancelling what they run, then by cutting their connections.
+func (s *Server) endSessions() {
+	s.ending.Store(true)
+	var kills sync.WaitGroup
+	s.sessions.each(func(c *Session) { kills.Go(func() { c.kill(errShutdown) }) })
+	s.awaitSessions(killPatience)
+	s.sessions.each(func(c *Session) { c.cut() })
+	kills.Wait() // a cancel request takes at most as long
+}
+
+// awaitSessions waits until all sessions have ended; false: they have not within the limit.
+func (s *Server) awaitSessions(limit time.Duration) bool {
 	if limit <= 0 {
-		return
+		return false
 	}
 	done := make(chan struct{})
 	go func() { // joined: Run waits for goroutines right after
@@ -226,7 +244,9 @@ func (s *Server) awaitSessions(limit time.Duration) {
 	}()
 	select {
 	case <-done:
+		return true
 	case <-time.After(limit):
+		return false
 	}
 }
 

@@ -52,6 +52,7 @@ type Session struct {
 	envPath  string
 	envUser  string
 	shown    *backend.ParamSet
+	reports  *backend.ParamSet // of the connection that was given back last; nil once the client knows
 
 	phase  phase
 	status byte // I, T or E, as the client was told
@@ -347,10 +348,11 @@ func (c *Session) next() (m message, ok bool, err error) {
 	if len(rest) < 5 {
 		return m, false, nil
 	}
-	size := uint64(binary.BigEndian.Uint32(rest[1:])) + 1
-	if err := checkSize(rest[0], size); err != nil {
-		return m, false, c.fatal(err)
+	length := binary.BigEndian.Uint32(rest[1:])
+	if err := checkLength(rest[0], length); err != nil {
+		return m, false, c.outOfStep(err)
 	}
+	size := uint64(length) + 1
 	if uint64(len(rest)) < size {
 		if c.phase == phaseCopying && rest[0] == 'd' && size > inSize/2 {
 			return m, false, c.copyPart(rest, int(size))
@@ -362,38 +364,56 @@ func (c *Session) next() (m message, ok bool, err error) {
 	return m, true, nil
 }
 
-func checkSize(typ byte, size uint64) *pgerr.Error {
-	limit := uint64(maxSmall)
+// checkLength checks the head of a message: what is wrong there leaves it unknown where the next one begins. length
+// counts itself, but not the type.
+func checkLength(typ byte, length uint32) *pgerr.Error {
+	limit := uint32(maxSmall)
 	switch typ {
 	case 'Q', 'P', 'B', 'F', 'd':
 		limit = maxMessage
-	case 'D', 'E', 'C', 'H', 'S', 'X', 'c', 'f', 'p':
+	case 'D', 'E', 'C', 'H', 'S', 'X', 'c', 'f':
 	default:
 		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid frontend message type %d", typ)
 	}
-	if size < 5 {
-		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid message length")
-	}
-	if size > limit {
-		return pgerr.Fatal(pgerr.ProtocolViolation, "message of type %q is %d bytes long", typ, size).
-			WithDetail("At most %d bytes are accepted.", limit)
+	if length < 4 || length > limit {
+		return pgerr.Fatal(pgerr.ProtocolViolation, "invalid message length").
+			WithDetail("A message of type %q says that it is %d bytes long; 4 to %d are accepted.", typ, length, limit)
 	}
 	return nil
+}
+
+// outOfStep ends the session for the head of a message. What came before it is run first, as Postgres does.
+func (c *Session) outOfStep(err *pgerr.Error) error {
+	if err := c.runCollected(); err != nil {
+		return err
+	}
+	return c.fatal(err)
+}
+
+// runCollected runs messages of the extended protocol that were collected, because another kind of message follows.
+func (c *Session) runCollected() error {
+	if len(c.work.ops) == 0 || c.phase != phaseReady {
+		return nil
+	}
+	return c.runSegment('H')
 }
 
 // dispatch does what the message asks for.
 func (c *Session) dispatch(m message) error {
 	if m.typ == 'X' {
-		return errTerminate
+		return c.terminate()
 	}
 	switch c.phase {
 	case phaseCopying:
 		return c.copyMessage(m)
 	case phaseSkipping:
-		if m.typ == 'S' {
-			return c.endSkipping()
+		if m.typ != 'S' {
+			return nil
 		}
-		return nil
+		if len(m.body()) > 0 {
+			return c.badSync()
+		}
+		return c.endSkipping()
 	}
 	switch m.typ {
 	case 'Q':
@@ -401,13 +421,55 @@ func (c *Session) dispatch(m message) error {
 	case 'P', 'B', 'D', 'E', 'C':
 		return c.collect(m)
 	case 'H', 'S':
+		if len(m.body()) > 0 {
+			return c.badSegmentEnd(m)
+		}
 		return c.runSegment(m.typ)
 	case 'F':
 		return c.functionCall(m)
-	case 'd', 'c', 'f':
-		return nil // late messages of a COPY that has ended
 	}
-	return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "unexpected message of type %q", m.typ))
+	if err := c.runCollected(); err != nil || c.phase != phaseCopying {
+		return err // c, d, f: late messages of a COPY that has ended
+	}
+	return c.copyMessage(m)
+}
+
+// terminate ends the session at the client's wish. What it has sent before that is run, as Postgres does.
+func (c *Session) terminate() error {
+	c.work.relay.Muted = true
+	if err := c.runCollected(); err != nil {
+		return err
+	}
+	return errTerminate
+}
+
+// badSegmentEnd answers a Sync or Flush with a body.
+func (c *Session) badSegmentEnd(m message) error {
+	if m.typ == 'H' {
+		if len(c.work.ops) == 0 {
+			c.beginSegment()
+		}
+		c.work.ops = append(c.work.ops, op{typ: 'H', at: m.at, end: m.at + len(m.raw), err: errFormat})
+		return c.runSegment('H')
+	}
+	if err := c.runCollected(); err != nil || c.phase == phaseCopying {
+		return err
+	}
+	return c.badSync()
+}
+
+// badSync answers a Sync that fails itself: it ends the segment all the same, which is undone.
+func (c *Session) badSync() error {
+	c.begun = c.srv.now()
+	if c.phase == phaseSkipping {
+		c.countError()
+		c.work.reply = encodeError(c.work.reply[:0], errFormat)
+		if err := c.sendReply(); err != nil {
+			return err
+		}
+		return c.endSkipping()
+	}
+	return c.refuseQuery(errFormat)
 }
 
 // fatal tells the client why and ends the session.

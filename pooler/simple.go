@@ -1,8 +1,6 @@
 package pooler
 
 import (
-	"bytes"
-
 	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/pooler/backend"
@@ -14,22 +12,20 @@ func (c *Session) query(m message) error {
 	w := c.work
 	c.begun = c.srv.now()
 	c.setState(stateActive, c.begun)
-	if len(w.ops) > 0 || c.open { // messages of the extended protocol without a Sync before: they come first
-		if err := c.runSegment('H'); err != nil || c.phase != phaseReady {
-			return err
-		}
+	if err := c.runCollected(); err != nil || c.phase != phaseReady {
+		return err
 	}
 	if c.stx != nil && c.stx.implicit {
 		if err := c.endImplicit(); err != nil {
 			return c.refuseQuery(pgerr.From(err))
 		}
 	}
-	text, ok := cString(m.body())
-	if !ok {
-		return c.fatal(pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format"))
-	}
-	c.unnamed.token, c.unnamed.plan = 0, nil // a Query drops the unnamed statement
 	c.beginStatement()
+	text, malformed := queryText(m.body())
+	if malformed != nil {
+		return c.refuseQuery(malformed)
+	}
+	c.dropUnnamed() // as a Query does
 	snap := c.srv.cfg.Cluster.Snapshot()
 	parts, err := c.planAll(w.parts[:0], text, snap)
 	if err != nil {
@@ -42,7 +38,8 @@ func (c *Session) query(m message) error {
 			w.text = nil
 		}
 	}
-	if c.allServers(parts) && (len(parts) == 1 || len(snap.Shards) == 1 || !c.severalParts(text, parts, snap)) {
+	if c.allServers(parts) && c.refusedReset(parts) < 0 &&
+		(len(parts) == 1 || len(snap.Shards) == 1 || !c.severalParts(text, parts, snap)) {
 		return c.forwardQuery(text, m.raw, parts, snap)
 	}
 	return c.runParts(text, parts, snap)
@@ -72,12 +69,6 @@ func (c *Session) planOne(text []byte) (*plan.Plan, error) {
 		c.memo.Keep(p, env)
 	}
 	return p, err
-}
-
-// cString gives the text before the terminating zero, which must be the body's last byte.
-func cString(body []byte) ([]byte, bool) {
-	at := bytes.IndexByte(body, 0)
-	return body[:max(at, 0)], at >= 0 && at == len(body)-1
 }
 
 // allServers reports whether a server alone answers all parts, with the original text.
@@ -186,8 +177,17 @@ func (c *Session) refuseQuery(err *pgerr.Error) error {
 // replyReady sends what is in work.reply, then ReadyForQuery, outside of any server's answer.
 func (c *Session) replyReady() error {
 	w := c.work
-	c.endStatement()
+	if c.open && c.lease != nil {
+		if err := c.sendReply(); err != nil {
+			return err
+		}
+		if err := c.commitSegment(); err != nil {
+			return c.relayFailed(err)
+		}
+	}
+	c.open = false
 	w.reply = c.appendParameterChanges(w.reply)
+	c.endStatement()
 	w.reply = appendReady(w.reply, c.status)
 	_, err := c.conn.Write(w.reply)
 	w.reply = w.reply[:0]
@@ -213,7 +213,7 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 			for end < len(own) && c.isServers(own[end].Plan) && c.joins(text, own[i:end], own[end], snap) {
 				end++
 			}
-			err = c.runGroup(text, own[i:end], snap)
+			err = c.runAllowed(text, own[i:end], snap)
 		} else {
 			err = c.runOwn(text, own[i], snap)
 		}
@@ -226,6 +226,20 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 		c.work.reply = encodeError(c.work.reply, pgerr.From(err))
 	}
 	return c.replyReady()
+}
+
+// runAllowed runs a group up to a statement that is refused where it stands.
+func (c *Session) runAllowed(text []byte, parts []plan.Part, snap *catalog.Snapshot) error {
+	at := c.refusedReset(parts)
+	if at != 0 {
+		if at > 0 {
+			parts = parts[:at]
+		}
+		if err := c.runGroup(text, parts, snap); err != nil || at < 0 || c.failed {
+			return err
+		}
+	}
+	return c.failPart(errResetInTx)
 }
 
 // runGroup runs neighbouring statements of a string on a server, without passing its ReadyForQuery on.
@@ -349,8 +363,15 @@ func (c *Session) sendReply() error {
 	return err
 }
 
-// abortTransaction makes the server's open transaction fail, because a statement of the gateway's own in it has.
+// abortTransaction makes the server's open transaction fail, because a statement of the gateway's own in it has. A
+// segment that has no Sync yet ends with it.
 func (c *Session) abortTransaction() error {
+	if c.lease != nil && c.open {
+		return c.abortSegment()
+	}
+	if c.lease == nil && c.stx == nil {
+		c.open = false
+	}
 	if c.status != 'T' || c.lease == nil {
 		if c.stx != nil && c.status == 'T' {
 			c.status = 'E'
@@ -363,4 +384,34 @@ func (c *Session) abortTransaction() error {
 	}
 	c.status = c.lease.Status()
 	return nil
+}
+
+// abortSegment has the server end the open segment with an error of which the client hears nothing.
+func (c *Session) abortSegment() error {
+	w := c.work
+	w.relay.Begin()
+	w.relay.Muted, w.relay.HoldReady = true, true
+	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
+	c.expect('B', backend.Forward, nil)
+	w.out = c.endSegment(backend.AppendFailure(w.out[:0]), 'S')
+	err := w.relay.Run(c.lease, w.out, w.answers)
+	w.relay.Muted = false
+	if err == nil {
+		c.afterReady()
+	}
+	return err
+}
+
+// commitSegment has the server end the open segment as a Sync does, when a statement of the gateway's own ends it.
+func (c *Session) commitSegment() error {
+	w := c.work
+	w.relay.Begin()
+	w.relay.HoldReady = true
+	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
+	w.out = c.endSegment(w.out[:0], 'S')
+	err := w.relay.Run(c.lease, w.out, w.answers)
+	if err == nil {
+		c.afterReady()
+	}
+	return err
 }

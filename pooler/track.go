@@ -43,6 +43,10 @@ func (c *Session) Failed(index int, code []byte, fatal bool) {
 	if len(c.parsing) > 0 {
 		c.unparse(index)
 	}
+	if string(code) == pgerr.FeatureNotSupported {
+		c.renewAt(index)
+	}
+	c.failedAt(index)
 	c.dropPreparing()
 	for i := range c.work.parts {
 		c.pinFailed(c.work.parts[i].Plan, code)
@@ -64,6 +68,7 @@ func (c *Session) Ready(_ int, _ byte) {
 // afterReady takes the transaction status over and settles what the statements have changed.
 func (c *Session) afterReady() {
 	status := c.work.relay.Status
+	c.open = false
 	if status == 'I' {
 		if c.newSchema { // whether it was committed or not
 			c.newSchema = false
@@ -191,10 +196,14 @@ func (c *Session) effective(s *backend.ParamSet) *backend.ParamSet {
 // appendParameterChanges appends a ParameterStatus for each parameter of the server in use that the client does not
 // know yet.
 func (c *Session) appendParameterChanges(dst []byte) []byte {
-	if c.lease == nil {
+	now := c.reports
+	c.reports = nil
+	if c.lease != nil {
+		now = c.lease.Params()
+	}
+	if now == nil {
 		return dst
 	}
-	now := c.lease.Params()
 	from, to := c.effective(c.shown), c.effective(now)
 	if from == to || from == nil {
 		return dst
@@ -290,11 +299,7 @@ func (c *Session) followSet(s *sqlparse.SetStmt) {
 	case s.Special == sqlparse.SpecialCharacteristics:
 		c.followCharacteristics(s.Tx)
 	case s.All:
-		neki := c.vars.Neki()
 		c.vars = c.srv.interner.ResetAll(c.vars, c.defaults)
-		if c.status != 'I' { // the __neki settings can't change inside a transaction
-			c.vars = c.srv.interner.WithNeki(c.vars, neki)
-		}
 		c.serverVars(func(v *settings.Vars) *settings.Vars {
 			return c.srv.interner.ResetAll(v, c.srv.interner.Empty())
 		})
@@ -380,7 +385,7 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 		c.vars = c.defaults
 		c.pins &= plan.PinLoad | plan.PinSetSeed // those it leaves
 		clear(c.statements)
-		c.unnamed.token, c.unnamed.plan = 0, nil
+		c.dropUnnamed()
 		c.endPortals()
 		if c.lease != nil {
 			c.lease.SetVars(c.srv.interner.Empty())

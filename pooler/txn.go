@@ -65,8 +65,12 @@ func (t *transaction) rolledBack(c *Session) {
 func (t *transaction) control(c *Session, p *plan.Plan, tag []byte) {
 	switch p.Kind {
 	case sqlparse.KindBegin:
-		t.base = c.vars
-		t.state = plan.BeginState(p.Tx.ReadOnly != nil && *p.Tx.ReadOnly, p.Tx.Isolation)
+		if t.base == nil { // statements before it in its string or segment are part of the transaction
+			t.base = c.vars
+		}
+		if c.status == 'I' { // else it only warns
+			t.state = plan.BeginState(p.Tx.ReadOnly != nil && *p.Tx.ReadOnly, p.Tx.Isolation)
+		}
 	case sqlparse.KindCommit:
 		if t.altered { // what others have prepared meanwhile is of before
 			c.db.changes.Add(1)

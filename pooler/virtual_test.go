@@ -193,6 +193,7 @@ func TestOwnSettings(t *testing.T) {
 		"SET __neki.target = 'both'":                                 pgerr.InvalidParameterValue,
 		"SHOW __neki.nosuch":                                         pgerr.UndefinedObject,
 		"BEGIN; SET __neki.target = 'replica'":                       pgerr.ActiveSQLTransaction,
+		"SET __neki.target = 'auto'; BEGIN; RESET ALL":               pgerr.ActiveSQLTransaction,
 		"SELECT current_setting('__neki.taget')":                     pgerr.UndefinedObject,
 		"SELECT set_config('__neki.nosuch', 'x', false)":             pgerr.UndefinedObject,
 		"SET standard_conforming_strings = off":                      pgerr.FeatureNotSupported,
@@ -223,6 +224,7 @@ func TestOwnSettingsInFailedBlock(t *testing.T) {
 		{"RESET __neki.target", pgerr.ActiveSQLTransaction},
 		{"SHOW __neki.target", pgerr.InFailedSQLTransaction},
 		{"SELECT 1", pgerr.InFailedSQLTransaction},
+		{"RESET ALL", pgerr.InFailedSQLTransaction},
 	} {
 		if _, err := trySimple(conn, step.sql); pgerr.Code(err) != step.code {
 			t.Errorf("%s: %v", step.sql, err)
@@ -235,6 +237,41 @@ func TestOwnSettingsInFailedBlock(t *testing.T) {
 	simple(t, conn, "ROLLBACK")
 	if got := one(t, conn, "SHOW __neki.target"); got != "primary" {
 		t.Errorf("target %s", got)
+	}
+}
+
+// TestResetAllInBlock: RESET ALL is refused within a transaction when it would change a __neki setting there.
+func TestResetAllInBlock(t *testing.T) {
+	g := startWithSchema(t, 0)
+	conn := g.connect("")
+	for _, reset := range []func() error{
+		func() error { _, err := trySimple(conn, "RESET ALL"); return err },
+		func() error { _, err := trySimple(conn, "SELECT 1; RESET ALL"); return err },
+		func() error { _, err := conn.Exec(t.Context(), "RESET ALL", pgx.QueryExecModeExec); return err },
+	} {
+		simple(t, conn, "SET __neki.target = 'auto'; SET work_mem = '3MB'")
+		simple(t, conn, "BEGIN")
+		if err := reset(); pgerr.Code(err) != pgerr.ActiveSQLTransaction {
+			t.Errorf("RESET ALL in a block: %v", err)
+		}
+		if _, err := trySimple(conn, "SELECT 1"); pgerr.Code(err) != pgerr.InFailedSQLTransaction {
+			t.Errorf("the block goes on: %v", err)
+		}
+		simple(t, conn, "ROLLBACK")
+		if got := one(t, conn, "SHOW __neki.target") + one(t, conn, "SHOW work_mem"); got != "auto3MB" {
+			t.Errorf("after ROLLBACK: %s", got)
+		}
+		simple(t, conn, "BEGIN; COMMIT; RESET ALL")
+		if got := one(t, conn, "SHOW __neki.target") + one(t, conn, "SHOW work_mem"); got != "primary4MB" {
+			t.Errorf("after RESET ALL: %s", got)
+		}
+		simple(t, conn, "BEGIN; RESET ALL; COMMIT") // changes none
+	}
+	if tag, err := conn.Exec(t.Context(), "SET __neki.target = DEFAULT"); err != nil || tag.String() != "SET" {
+		t.Errorf("SET TO DEFAULT: %s, %v", tag, err)
+	}
+	if tag, err := conn.Exec(t.Context(), "RESET __neki.target"); err != nil || tag.String() != "RESET" {
+		t.Errorf("RESET: %s, %v", tag, err)
 	}
 }
 

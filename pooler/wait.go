@@ -138,6 +138,16 @@ func (c *Session) kill(cause *pgerr.Error) {
 	c.conn.Interrupt()
 }
 
+// cut ends the session whatever it waits for.
+func (c *Session) cut() {
+	c.mu.Lock()
+	if c.active != nil {
+		c.active.Interrupt()
+	}
+	c.mu.Unlock()
+	c.conn.Interrupt()
+}
+
 // drain ends the session once it is outside a transaction.
 func (c *Session) drain() {
 	c.leaving.Store(true)

@@ -19,12 +19,17 @@ type work struct {
 	out        []byte // what goes to a server
 	reply      []byte // frames of the gateway's own for the client
 	parts      []plan.Part
+	executed   []plan.Part  // of them, in a segment
 	plans      []*plan.Plan // by expected answer of the relay
 	ops        []op
 	sql        sqlNames
 	values     plan.Values // of the statement whose shard is being found
 	shards     []string
 	oids       []uint32
+	replaced   []unnamedStatement // by messages of the segment
+	running    []op               // those that the expected answers are of: ops[runningAt:], or the beginning of that
+	runningAt  int
+	mayBeStale bool // a statement of the segment was prepared on its server before the client's Parse
 	relay      *backend.Relay
 }
 
@@ -84,15 +89,33 @@ func (p *workPool) put(w *work) {
 		p.large.Put(&b)
 	}
 	clear(w.parts[:cap(w.parts)])
+	clear(w.executed[:cap(w.executed)])
 	clear(w.plans[:cap(w.plans)])
 	clear(w.ops[:cap(w.ops)])
-	w.sql = sqlNames{}
+	w.sql, w.running = sqlNames{}, nil
+	w.trimReplaced()
 	w.text = nil
 	w.values = plan.Values{Params: w.values.Params[:0], Formats: w.values.Formats[:0]}
 	clear(w.values.Params[:cap(w.values.Params)])
 	w.start, w.end = 0, 0
 	w.out, w.reply, w.parts, w.plans, w.ops = w.out[:0], w.reply[:0], w.parts[:0], w.plans[:0], w.ops[:0]
+	w.executed = w.executed[:0]
 	w.relay.Begin()
 	w.relay.Bind(nil, nil)
 	p.pool.Put(w)
 }
+
+// trimReplaced lets go of unnamed statements, keeping a little room for those to come.
+func (w *work) trimReplaced() {
+	w.forgetReplaced()
+	room := 0
+	for _, u := range w.replaced[:cap(w.replaced)] {
+		room += cap(u.parse)
+	}
+	if room > keepSize || cap(w.replaced) > keepReplaced {
+		w.replaced = nil
+	}
+}
+
+// keepReplaced is how many of them room is kept for.
+const keepReplaced = 64

@@ -92,6 +92,14 @@ func (a *Authenticator) scram(s *Startup, secret string) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
+	if message == nil { // the client waits to be asked for what it could have sent at once
+		if err := writeMessages(s.Conn, &pgproto3.AuthenticationSASLContinue{}); err != nil {
+			return nil, err
+		}
+		if message, err = readAnswer(s, maxSASLMessage, "SASL"); err != nil {
+			return nil, err
+		}
+	}
 	challenge, err := x.first(mechanism, message)
 	if err != nil {
 		return nil, err
@@ -125,16 +133,27 @@ func readAnswer(s *Startup, limit uint32, what string) ([]byte, error) {
 	return body, nil
 }
 
-// parseSASLInitial takes a SASLInitialResponse apart. The length in it must be that of what follows; -1, for no data,
-// is none of SCRAM's.
+// parseSASLInitial takes a SASLInitialResponse apart. message is nil when it has no data, of which a length of -1 tells;
+// any other length must be that of what follows.
 func parseSASLInitial(body []byte) (mechanism string, message []byte, err error) {
 	mechanism, rest, ok := cutString(body)
-	if !ok || len(rest) < 4 {
-		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "invalid SASLInitialResponse message")
+	if !ok {
+		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "invalid string in message")
 	}
+	if len(rest) < 4 {
+		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "insufficient data left in message")
+	}
+	size := binary.BigEndian.Uint32(rest)
 	message = rest[4:]
-	if uint64(binary.BigEndian.Uint32(rest)) != uint64(len(message)) {
-		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "invalid length of data in SASLInitialResponse message")
+	switch {
+	case size == 1<<32-1 && len(message) == 0:
+		return mechanism, nil, nil
+	case size == 1<<32-1:
+		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format")
+	case uint64(size) > uint64(len(message)):
+		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "insufficient data left in message")
+	case uint64(size) < uint64(len(message)):
+		return "", nil, pgerr.Fatal(pgerr.ProtocolViolation, "invalid message format")
 	}
 	return mechanism, message, nil
 }

@@ -1,6 +1,7 @@
 package pgwire
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -131,36 +132,36 @@ func TestAuthenticateMalformed(t *testing.T) {
 		sends  [][]byte
 		code   string
 	}{
-		"B12 SASL length -1":            {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<32-1, first)}, pgerr.ProtocolViolation},
-		"SASL length -1, no data":       {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<32-1, "")}, pgerr.ProtocolViolation},
-		"B12 SASL length 2^31-1":        {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<31-1, first)}, pgerr.ProtocolViolation},
-		"SASL length 2^31":              {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<31, first)}, pgerr.ProtocolViolation},
-		"B12 SASL length over packet":   {MethodSCRAM, [][]byte{initial(mechanismPlain, size+1, first)}, pgerr.ProtocolViolation},
-		"SASL length under packet":      {MethodSCRAM, [][]byte{initial(mechanismPlain, size-1, first)}, pgerr.ProtocolViolation},
-		"SASL length 0":                 {MethodSCRAM, [][]byte{initial(mechanismPlain, 0, "")}, pgerr.ProtocolViolation},
-		"B12 mechanism not ended":       {MethodSCRAM, [][]byte{frame('p', mechanismPlain)}, pgerr.ProtocolViolation},
-		"B12 unknown mechanism":         {MethodSCRAM, [][]byte{initial("PLAIN", size, first)}, pgerr.ProtocolViolation},
-		"PLUS without TLS":              {MethodSCRAM, [][]byte{initial(mechanismPlus, size, first)}, pgerr.ProtocolViolation},
-		"no length":                     {MethodSCRAM, [][]byte{frame('p', mechanismPlain+"\x00\x00")}, pgerr.ProtocolViolation},
-		"empty":                         {MethodSCRAM, [][]byte{frame('p', "")}, pgerr.ProtocolViolation},
-		"B12 no nonce":                  {MethodSCRAM, [][]byte{initial(mechanismPlain, 5, "n,,n=")}, pgerr.ProtocolViolation},
-		"over 1024 bytes":               {MethodSCRAM, [][]byte{frame('p', strings.Repeat("x", 1025))}, pgerr.ProtocolViolation},
-		"message length 2^32-1":         {MethodSCRAM, [][]byte{[]byte("p\xff\xff\xff\xffxxxx")}, pgerr.ProtocolViolation},
-		"message length 2^31":           {MethodSCRAM, [][]byte{[]byte("p\x80\x00\x00\x00xxxx")}, pgerr.ProtocolViolation},
-		"message length 3":              {MethodSCRAM, [][]byte{[]byte("p\x00\x00\x00\x03xxxx")}, pgerr.ProtocolViolation},
-		"query instead":                 {MethodSCRAM, [][]byte{queryBytes}, pgerr.ProtocolViolation},
-		"second answer is a query":      {MethodSCRAM, [][]byte{good, queryBytes}, pgerr.ProtocolViolation},
-		"B12 wrong nonce":               {MethodSCRAM, [][]byte{good, frame('p', "c=biws,r=abcdef,p="+proofOfRFC)}, pgerr.ProtocolViolation},
-		"second answer over 1024 bytes": {MethodSCRAM, [][]byte{good, frame('p', strings.Repeat("x", 1025))}, pgerr.ProtocolViolation},
-		"client leaves":                 {MethodSCRAM, nil, pgerr.ConnectionFailure},
-		"client leaves in the middle":   {MethodSCRAM, [][]byte{good}, pgerr.ConnectionFailure},
-		"client leaves in a message":    {MethodSCRAM, [][]byte{good[:8]}, pgerr.ConnectionFailure},
-		"password not ended":            {MethodPassword, [][]byte{frame('p', "abc")}, pgerr.ProtocolViolation},
-		"password with a NUL":           {MethodPassword, [][]byte{frame('p', "a\x00b\x00")}, pgerr.ProtocolViolation},
-		"password empty":                {MethodPassword, [][]byte{frame('p', "\x00")}, pgerr.InvalidPassword},
-		"password over 65535 bytes":     {MethodPassword, [][]byte{frame('p', strings.Repeat("x", 65535)+"\x00")}, pgerr.ProtocolViolation},
-		"md5 answer empty":              {MethodMD5, [][]byte{frame('p', "\x00")}, pgerr.InvalidPassword},
-		"md5 answer of another length":  {MethodMD5, [][]byte{frame('p', "md5\x00")}, pgerr.InvalidPassword},
+		"B12 SASL length -1":               {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<32-1, first)}, pgerr.ProtocolViolation},
+		"B12 SASL length -1, then nothing": {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<32-1, ""), frame('p', "")}, pgerr.ProtocolViolation},
+		"B12 SASL length 2^31-1":           {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<31-1, first)}, pgerr.ProtocolViolation},
+		"SASL length 2^31":                 {MethodSCRAM, [][]byte{initial(mechanismPlain, 1<<31, first)}, pgerr.ProtocolViolation},
+		"B12 SASL length over packet":      {MethodSCRAM, [][]byte{initial(mechanismPlain, size+1, first)}, pgerr.ProtocolViolation},
+		"SASL length under packet":         {MethodSCRAM, [][]byte{initial(mechanismPlain, size-1, first)}, pgerr.ProtocolViolation},
+		"SASL length 0":                    {MethodSCRAM, [][]byte{initial(mechanismPlain, 0, "")}, pgerr.ProtocolViolation},
+		"B12 mechanism not ended":          {MethodSCRAM, [][]byte{frame('p', mechanismPlain)}, pgerr.ProtocolViolation},
+		"B12 unknown mechanism":            {MethodSCRAM, [][]byte{initial("PLAIN", size, first)}, pgerr.ProtocolViolation},
+		"PLUS without TLS":                 {MethodSCRAM, [][]byte{initial(mechanismPlus, size, first)}, pgerr.ProtocolViolation},
+		"no length":                        {MethodSCRAM, [][]byte{frame('p', mechanismPlain+"\x00\x00")}, pgerr.ProtocolViolation},
+		"empty":                            {MethodSCRAM, [][]byte{frame('p', "")}, pgerr.ProtocolViolation},
+		"B12 no nonce":                     {MethodSCRAM, [][]byte{initial(mechanismPlain, 5, "n,,n=")}, pgerr.ProtocolViolation},
+		"over 1024 bytes":                  {MethodSCRAM, [][]byte{frame('p', strings.Repeat("x", 1025))}, pgerr.ProtocolViolation},
+		"message length 2^32-1":            {MethodSCRAM, [][]byte{[]byte("p\xff\xff\xff\xffxxxx")}, pgerr.ProtocolViolation},
+		"message length 2^31":              {MethodSCRAM, [][]byte{[]byte("p\x80\x00\x00\x00xxxx")}, pgerr.ProtocolViolation},
+		"message length 3":                 {MethodSCRAM, [][]byte{[]byte("p\x00\x00\x00\x03xxxx")}, pgerr.ProtocolViolation},
+		"query instead":                    {MethodSCRAM, [][]byte{queryBytes}, pgerr.ProtocolViolation},
+		"second answer is a query":         {MethodSCRAM, [][]byte{good, queryBytes}, pgerr.ProtocolViolation},
+		"B12 wrong nonce":                  {MethodSCRAM, [][]byte{good, frame('p', "c=biws,r=abcdef,p="+proofOfRFC)}, pgerr.ProtocolViolation},
+		"second answer over 1024 bytes":    {MethodSCRAM, [][]byte{good, frame('p', strings.Repeat("x", 1025))}, pgerr.ProtocolViolation},
+		"client leaves":                    {MethodSCRAM, nil, pgerr.ConnectionFailure},
+		"client leaves in the middle":      {MethodSCRAM, [][]byte{good}, pgerr.ConnectionFailure},
+		"client leaves in a message":       {MethodSCRAM, [][]byte{good[:8]}, pgerr.ConnectionFailure},
+		"password not ended":               {MethodPassword, [][]byte{frame('p', "abc")}, pgerr.ProtocolViolation},
+		"password with a NUL":              {MethodPassword, [][]byte{frame('p', "a\x00b\x00")}, pgerr.ProtocolViolation},
+		"password empty":                   {MethodPassword, [][]byte{frame('p', "\x00")}, pgerr.InvalidPassword},
+		"password over 65535 bytes":        {MethodPassword, [][]byte{frame('p', strings.Repeat("x", 65535)+"\x00")}, pgerr.ProtocolViolation},
+		"md5 answer empty":                 {MethodMD5, [][]byte{frame('p', "\x00")}, pgerr.InvalidPassword},
+		"md5 answer of another length":     {MethodMD5, [][]byte{frame('p', "md5\x00")}, pgerr.InvalidPassword},
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := pencil().Text()
@@ -177,6 +178,43 @@ func TestAuthenticateMalformed(t *testing.T) {
 				t.Errorf("got %v, want SQLSTATE %s", err, c.code)
 			}
 		})
+	}
+}
+
+// TestAuthenticateAsksForTheFirstMessage has a client that names its mechanism with no data: it is asked for them.
+func TestAuthenticateAsksForTheFirstMessage(t *testing.T) {
+	keys, err := prove(t, MethodSCRAM, pencil().Text(), func(conn net.Conn) {
+		client := scramClient{password: "pencil", nonce: newNonce(), maxIterations: maxIterations}
+		first, err := client.first([]string{mechanismPlain})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, answer := range []func(asked []byte) []byte{
+			func([]byte) []byte { return initial(mechanismPlain, 1<<32-1, "") },
+			func(asked []byte) []byte {
+				if !bytes.Equal(asked, []byte{0, 0, 0, 11}) {
+					t.Errorf("asked for the first message by %q", asked)
+				}
+				return frame('p', first)
+			},
+			func(asked []byte) []byte {
+				final, err := client.final(asked[4:])
+				if err != nil {
+					t.Error(err)
+				}
+				return frame('p', final)
+			},
+		} {
+			_, body, err := readMessage(conn, 1<<16)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conn.Write(answer(body))
+		}
+	})
+	if err != nil || keys == nil {
+		t.Errorf("keys %v, error %v", keys, err)
 	}
 }
 

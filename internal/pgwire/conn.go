@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Conn is a transport to a client or a server after its startup. On a plain TCP or Unix socket it reads and writes the
@@ -435,8 +437,11 @@ func (c *Conn) onWritable(fd uintptr) bool {
 }
 
 // Alive reports whether the peer still holds the connection, without reading from it: false after its FIN or RST.
-// Bytes that wait to be read count as alive.
+// Bytes that wait to be read count as alive, but not under TLS, where the last may be no more than its farewell.
 func (c *Conn) Alive() bool {
+	if c.socket() != c.nc && c.hungUp() {
+		return false
+	}
 	n, err := c.peek()
 	return n > 0 || err == syscall.EAGAIN || err == syscall.EINTR
 }
@@ -463,6 +468,24 @@ func (c *Conn) AwaitReadable() error {
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		return err != syscall.EAGAIN && err != syscall.EINTR
 	})
+}
+
+// hungUp reports whether the peer has closed its side, whatever waits to be read.
+func (c *Conn) hungUp() (up bool) {
+	s, ok := c.socket().(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(p, 0)
+		up = err == nil && n > 0 && p[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return up || err != nil
 }
 
 // peek looks for a byte without taking it.

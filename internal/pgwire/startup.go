@@ -232,11 +232,18 @@ func (a *acceptor) session(code uint32, rest []byte) error {
 	if a.s.Database == "" {
 		a.s.Database = a.s.User
 	}
+	a.s.User, a.s.Database = identifier(a.s.User), identifier(a.s.Database)
 	if a.s.ProtocolVersion == code && len(unknown) == 0 {
 		return nil
 	}
 	return sendNegotiate(a.s.Conn, a.s.ProtocolVersion, unknown)
 }
+
+// maxIdentifier is the length of the longest name, Postgres's NAMEDATALEN - 1.
+const maxIdentifier = 63
+
+// identifier cuts a name to the length that names have, at a byte, as Postgres does with those of a startup packet.
+func identifier(name string) string { return name[:min(len(name), maxIdentifier)] }
 
 // settle gives the version to speak. 3.1 was never defined, so who asks for it gets 3.0.
 func settle(code uint32) uint32 {

@@ -167,6 +167,18 @@ func TestAcceptReadsStartup(t *testing.T) {
 	}
 }
 
+// TestStartupCutsNames: as Postgres does, in the startup packet alone.
+func TestStartupCutsNames(t *testing.T) {
+	long := strings.Repeat("n", 62) + "üx"
+	o := open(t, StartupConfig{}, write(packet(Protocol30, "user\x00"+long+"\x00\x00")))
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	if want := long[:63]; o.startup.User != want || o.startup.Database != want {
+		t.Errorf("user %q, database %q", o.startup.User, o.startup.Database)
+	}
+}
+
 func TestStartupParam(t *testing.T) {
 	s := Startup{Params: []Pair{{"a", "1"}, {"b", "2"}, {"a", "3"}}}
 	if v, ok := s.Param("a"); v != "3" || !ok {

@@ -415,6 +415,28 @@ func (p *Pool) retireIdle(keep int, before time.Time) {
 	}
 }
 
+// DropDead closes the idle connections whose server is gone or about to go.
+func (p *Pool) DropDead() {
+	p.mu.Lock()
+	kept := p.idle[:0]
+	var gone []*ServerConn
+	for _, sc := range p.idle {
+		if sc.conn.Readable() {
+			gone = append(gone, sc)
+			continue
+		}
+		kept = append(kept, sc)
+	}
+	clear(p.idle[len(kept):])
+	p.idle = kept
+	p.open -= len(gone)
+	p.openMoreLocked()
+	p.mu.Unlock()
+	for _, sc := range gone {
+		p.pools.discard(sc)
+	}
+}
+
 // close closes what is idle, fails who waits, and lets leased connections be closed as they come back.
 func (p *Pool) close() {
 	p.mu.Lock()

@@ -34,6 +34,9 @@ type Events interface {
 	Completed(index, nth int, tag []byte)
 	// Failed reports an ErrorResponse for the request expects[index].
 	Failed(index int, code []byte, fatal bool)
+	// Reword gives the frame that the client gets in place of an ErrorResponse for the request expects[index], of which it
+	// gets the body; nil: as it is. It is called before Failed.
+	Reword(index int, body []byte) []byte
 	// Ready reports a ReadyForQuery that is about to be passed on: the place to append frames of one's own.
 	Ready(index int, status byte)
 }
@@ -63,6 +66,10 @@ type Relay struct {
 	ClientPID uint32
 	server    uint32 // the server's
 
+	// Healable lets it hold back the error of a statement whose result has changed since the server prepared it: prepared
+	// again, it may do. Nothing may have been executed before.
+	Healable bool
+
 	// More gives a larger buffer than the one given to Run, for a long answer; nil: there is none.
 	More func() []byte
 
@@ -72,6 +79,8 @@ type Relay struct {
 	Status byte   // of the last ReadyForQuery
 	Retry  bool   // an error was held back: run the request elsewhere
 	Wrote  bool   // ... namely on the primary: the error was 25006
+	Stale  bool   // ... namely after preparing its statements anew
+	Failed int    // the index of the expected answer that was that error
 	Fatal  bool   // the server said FATAL
 	CopyIn bool   // the server waits for COPY data; Step again after it was sent
 	Muted  bool   // the client is gone: read on without writing
@@ -107,6 +116,7 @@ func (r *Relay) Begin() {
 	r.expects, r.head = r.expects[:0], 0
 	r.Rewrite = nil
 	r.Replacement, r.Retryable, r.Misrouted, r.HoldReady, r.Muted = nil, false, false, false, false
+	r.Healable, r.Stale, r.Failed = false, false, 0
 	r.Rows, r.Sent, r.Retry, r.Wrote, r.Fatal, r.CopyIn, r.nth = 0, 0, false, false, false, false, 0
 	r.out, r.skip, r.drop, r.hold = r.out[:0], 0, false, r.hold[:0]
 	if cap(r.out) > maxHold {
@@ -123,6 +133,9 @@ func (r *Relay) Expect(kind byte, act Act) int {
 // Pending reports whether answers are still due.
 func (r *Relay) Pending() bool { return r.head < len(r.expects) }
 
+// Answered counts those of them that have come.
+func (r *Relay) Answered() int { return r.head }
+
 // Append puts frames of the gateway's own into the client's stream, before the frame in hand.
 func (r *Relay) Append(frames []byte) {
 	r.collect(r.at)
@@ -136,7 +149,10 @@ func (r *Relay) Run(sc *ServerConn, out, buf []byte) error {
 	r.CopyIn = false
 	r.chunk, r.at, r.from = nil, 0, 0
 	r.synthesize()
-	if !r.Pending() && len(out) == 0 {
+	if !r.Pending() { // a Flush behind answers that are made here: the server has nothing to say to it
+		if _, err := sc.conn.Write(out); err != nil {
+			return err
+		}
 		return r.flush()
 	}
 	return sc.conn.Exchange(out, buf, r.More, r.onFn)

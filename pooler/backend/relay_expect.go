@@ -97,6 +97,7 @@ func (r *Relay) notified(body []byte) {
 
 // completed handles the end of one statement.
 func (r *Relay) completed(tag []byte) {
+	r.Healable = false
 	if r.act() == Forward && r.Pending() {
 		r.events.Completed(r.head, r.nth, tag)
 	}
@@ -113,8 +114,9 @@ func (r *Relay) failed(body []byte) (forward bool) {
 		act = Forward // what the gateway put in failed, so what the client asked for can't run
 	}
 	wrote := r.Misrouted && string(code) == pgerr.ReadOnlySQLTransaction
-	if r.Rows == 0 && r.Sent == 0 && act == Forward && (wrote || r.Retryable && cannotServe(code)) {
-		r.Retry, r.Wrote = true, wrote
+	stale := r.Healable && resultChanged(code, body)
+	if r.Rows == 0 && r.Sent == 0 && act == Forward && (wrote || stale || r.Retryable && cannotServe(code)) {
+		r.Retry, r.Wrote, r.Stale, r.Failed = true, wrote, stale, r.head
 		r.collect(r.at)
 		r.out = r.out[:0]
 		act = Swallow
@@ -122,16 +124,29 @@ func (r *Relay) failed(body []byte) (forward bool) {
 	if act == Replace {
 		r.Append(r.Replacement)
 	}
+	forward = act == Forward
+	if forward {
+		forward = !r.reworded(body)
+	}
 	if act != Swallow {
 		r.events.Failed(r.head, code, fatal)
 	}
-	forward = act == Forward
-	if forward && r.Rewrite != nil {
-		r.Append(r.Rewrite(r.head, body))
-		forward = false
-	}
 	r.skipToSync()
 	return forward
+}
+
+// reworded puts an error in the client's words in place of the server's, if they differ.
+func (r *Relay) reworded(body []byte) bool {
+	if r.Rewrite != nil {
+		r.Append(r.Rewrite(r.head, body))
+		return true
+	}
+	own := r.events.Reword(r.head, body)
+	if own == nil {
+		return false
+	}
+	r.Append(own)
+	return true
 }
 
 // skipToSync drops the expectations that an error made void.
@@ -152,6 +167,7 @@ func (r *Relay) ready(body []byte) (forward bool) {
 	if !r.Pending() {
 		return forward
 	}
+	r.skipToSync() // nothing before it is answered any more
 	forward = forward && !r.HoldReady
 	if forward {
 		r.events.Ready(r.head, r.Status)
@@ -186,6 +202,12 @@ func errorFields(body []byte) (code []byte, fatal bool) {
 		body = rest
 	}
 	return code, fatal
+}
+
+// resultChanged reports whether the error is "cached plan must not change result type". The text may be in any language,
+// the place in the server's source is not.
+func resultChanged(code, body []byte) bool {
+	return string(code) == pgerr.FeatureNotSupported && bytes.Contains(body, []byte("\x00RRevalidateCachedQuery\x00"))
 }
 
 // cannotServe reports whether the SQLSTATE says that this server, not the statement, is at fault: it is shutting down,

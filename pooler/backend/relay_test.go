@@ -38,6 +38,8 @@ func (j *journal) Completed(index, nth int, tag []byte) {
 	j.log = append(j.log, "completed "+string(rune('0'+index))+" "+string(rune('0'+nth))+" "+string(tag))
 }
 
+func (j *journal) Reword(int, []byte) []byte { return nil }
+
 func (j *journal) Failed(index int, code []byte, fatal bool) {
 	j.log = append(j.log, "failed "+string(rune('0'+index))+" "+string(code))
 }

@@ -85,6 +85,27 @@ func (sc *ServerConn) Unfit() bool { return sc.broken }
 // Prepared reports whether the server knows s.
 func (sc *ServerConn) Prepared(s *Statement) bool { return sc.prepared.has(s) }
 
+// PreparedSince reports whether the server knows s, and whether it has prepared it at the given time or later.
+func (sc *ServerConn) PreparedSince(s *Statement, at uint64) (known, since bool) {
+	if !sc.prepared.has(s) {
+		return false, false
+	}
+	return true, sc.prepared.byID[s.id].at >= at
+}
+
+// NotePrepared notes when s was prepared, by a clock of the caller's.
+func (sc *ServerConn) NotePrepared(s *Statement, at uint64) {
+	if e := sc.prepared.byID[s.id]; e != nil {
+		e.at = at
+	}
+}
+
+// Renew makes the server forget s before it prepares it again.
+func (sc *ServerConn) Renew(s *Statement) {
+	sc.prepared.remove(s)
+	sc.evicts = true
+}
+
 // Prepare appends the messages that make s known to the server, and the expectations of their answers, which the
 // client does not see unless act says so.
 func (sc *ServerConn) Prepare(dst []byte, r *Relay, s *Statement, act Act) []byte {
@@ -162,6 +183,9 @@ func AppendQuery(dst []byte, sql string) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(sql)+1))
 	return append(append(dst, sql...), 0)
 }
+
+// Bound sets the time by which exchanges with the server must have ended; the zero time means none.
+func (sc *ServerConn) Bound(deadline time.Time) { _ = sc.conn.SetDeadline(deadline) }
 
 // Interrupt makes the owner's waits on the connection fail; it can't be used after that.
 func (sc *ServerConn) Interrupt() { sc.conn.Interrupt() }
@@ -308,7 +332,7 @@ func (sc *ServerConn) Cancel(ctx context.Context) error {
 func (sc *ServerConn) BeginCancel() { sc.cancels.Add(1) }
 
 // Drain reads on until all answers that r still expects have come, without passing them to the client, and cancels
-// the running statement first. For a client that is gone.
+// the running statement first. A segment without its Sync is rolled back. For a client that is gone.
 func (sc *ServerConn) Drain(ctx context.Context, r *Relay, buf []byte) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -316,17 +340,20 @@ func (sc *ServerConn) Drain(ctx context.Context, r *Relay, buf []byte) error {
 	}
 	_ = sc.conn.SetDeadline(deadline)
 	defer func() { _ = sc.conn.SetDeadline(time.Time{}) }()
-	sc.BeginCancel()
-	if err := sc.Cancel(ctx); err != nil {
-		return err
+	if r.Pending() {
+		sc.BeginCancel()
+		if err := sc.Cancel(ctx); err != nil {
+			return err
+		}
 	}
 	r.Muted = true
 	var out []byte
 	if r.CopyIn {
 		out = append(out, 'f', 0, 0, 0, 5, 0)
 	}
-	if r.Pending() && !r.SyncDue() {
-		out = append(out, 'S', 0, 0, 0, 4)
+	if !r.SyncDue() { // a Sync alone would commit
+		out = append(AppendFailure(out), 'S', 0, 0, 0, 4)
+		r.Expect('B', Forward)
 		r.Expect('S', Forward)
 	}
 	if err := r.Run(sc, out, buf); err != nil {

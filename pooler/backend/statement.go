@@ -143,6 +143,7 @@ type preparedSet struct {
 
 type preparedEntry struct {
 	stmt       *Statement
+	at         uint64 // when it was prepared
 	next, prev *preparedEntry
 }
 
@@ -189,3 +190,14 @@ func (p *preparedSet) front(e *preparedEntry) {
 }
 
 func (e *preparedEntry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
+
+// missingName is the name of a prepared statement that no server has.
+const missingName = "neki-abort"
+
+// AppendFailure appends a Bind that fails on every server: it undoes the segment.
+func AppendFailure(dst []byte) []byte {
+	dst = append(dst, 'B')
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+1+len(missingName)+1+6))
+	dst = append(append(append(dst, 0), missingName...), 0)
+	return append(dst, 0, 0, 0, 0, 0, 0)
+}
