@@ -25,6 +25,7 @@ type Inputs struct {
 	Gateways   Gateways
 	Controls   Controls
 	Topologies Topologies
+	Operations Operations
 }
 
 // Catalog gives the newest view of the cluster; *catalog.Live is one.

@@ -83,6 +83,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 		},
 	}
 	all = append(all, s.setTopologyProcedure())
+	all = append(all, s.operationProcedures()...)
 	slices.SortFunc(all, func(a, b *Procedure) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -209,6 +210,37 @@ func TestFailover(t *testing.T) {
 	t.Logf("%s leads, %s is back", third, second)
 	if third == second {
 		t.Errorf("%s came back as the leader", second)
+	}
+	end()
+	for _, m := range members {
+		ws.check(m)
+	}
+}
+
+// An operator gives the lead to one node, then to another, and then replaces the primary by force; nothing acknowledged is lost.
+func TestOperations(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	w := newWorld(t, store)
+	a, _, ws, end := failoverWorld(t, w)
+	term := int64(1)
+	for i, o := range []catalog.Operation{
+		{Kind: catalog.OpSwitchover, Candidate: members[2]}, {Kind: catalog.OpSwitchover, Candidate: members[1]}, {Kind: catalog.OpFailover},
+	} {
+		o.ID, o.FromTerm, o.Timeout = fmt.Sprint("op", i), term, 20*time.Second
+		if _, err := catalog.PutOperation(w.soon(), store, clusterName, "sh1", o); err != nil {
+			t.Fatal(err)
+		}
+		var leader string
+		leader, term = w.settled(a.Live(), term)
+		w.until(a.Live(), "end of the operation", func(*catalog.Snapshot) bool {
+			_, err := catalog.GetOperation(w.soon(), store, clusterName, "sh1")
+			return errors.Is(err, catalog.ErrNotFound)
+		})
+		t.Logf("%s: %s leads, longest gap %v", o.Kind, leader, ws.progress(20))
+		if o.Candidate != "" && leader != o.Candidate {
+			t.Errorf("%s to %s: %s leads", o.Kind, o.Candidate, leader)
+		}
 	}
 	end()
 	for _, m := range members {

@@ -92,6 +92,7 @@ func interest(snap *catalog.Snapshot, uid string) string {
 // run looks, acts, and waits, until ctx ends.
 func (s *shardLoop) run(ctx context.Context) {
 	defer s.jobs.Wait()
+	s.jobs.Go(func() { s.followOperations(ctx) })
 	for ctx.Err() == nil {
 		pause := unsettled
 		settled, soon, err := s.pass(ctx)
@@ -109,6 +110,22 @@ func (s *shardLoop) run(ctx context.Context) {
 		case <-s.wake:
 		}
 		t.Stop()
+	}
+}
+
+// followOperations wakes the loop when somebody asks for an operation; without it that would be seen at the next poll.
+func (s *shardLoop) followOperations(ctx context.Context) {
+	store, key := s.l.a.cfg.Store, catalog.OpKey(s.l.a.cfg.Cluster, s.uid)
+	for ctx.Err() == nil {
+		if _, rev, err := store.List(ctx, key); err == nil {
+			for _, err := range store.Watch(ctx, key, rev+1) {
+				if err != nil {
+					break
+				}
+				s.nudge()
+			}
+		}
+		sleep(ctx, retryLead)
 	}
 }
 

@@ -183,7 +183,7 @@ func (o *observer) askStandby(ctx context.Context, ob *Observation, receiver, re
 }
 
 // stillAfter is how long replay must stand, while every source is tried several times, to be at the end.
-const stillAfter = time.Second
+const stillAfter = 500 * time.Millisecond
 
 // replayTimeline asks for the timeline that is replayed: no SQL function tells it, a walsender does.
 func (a *Agent) replayTimeline(ctx context.Context) (int32, error) {

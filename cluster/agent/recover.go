@@ -23,7 +23,7 @@ const (
 	cutLimit       = 3 * time.Second        // then the whole server is killed
 	replayWait     = 2 * time.Second        // for what is local to be replayed, before a recruit answers
 	promoteLimit   = 20 * time.Second
-	barrierLimit   = 2 * time.Second
+	barrierLimit   = time.Second
 	recoverPoll    = 5 * time.Millisecond
 	recoverReload  = 20 * time.Millisecond // between reloads that are asked for again
 	checkpointTime = time.Minute
@@ -283,6 +283,9 @@ func (r *runner) open(ctx context.Context) error {
 	p, m := r.a.memory.get()
 	if _, _, ok := decide.Demands(p, m.Led, m.Standbys, m.Acks, r.a.selfFenced.Load() != 0); !ok {
 		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s is fenced", r.a.cfg.Node)
+	}
+	if len(m.Standbys) < m.Acks { // the order comes again when there are more
+		return pgerr.New(pgerr.CannotConnectNow, "the barrier of term %d waits for acknowledgers", p.OwnTerm)
 	}
 	if err := r.barrier(ctx, p.OwnTerm); err != nil {
 		return err

@@ -112,7 +112,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Writer: stdout, ErrWriter: stderr, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
 		ExitErrHandler: func(*cli.Context, error) {},
 		Commands: []*cli.Command{
-			devCommand(), gatewayCommand(), agentCommand(), adminCommand(), topologyCommand(), versionCommand(),
+			devCommand(), gatewayCommand(), agentCommand(), adminCommand(), topologyCommand(), switchoverCommand(), failoverCommand(), versionCommand(),
 			helpCommand(),
 		},
 		Flags: []cli.Flag{
