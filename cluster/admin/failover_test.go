@@ -111,16 +111,23 @@ func (ws *writers) check(node string) {
 	ws.mu.Lock()
 	acked := append([]int(nil), ws.acked...)
 	ws.mu.Unlock()
-	missing := -1
+	missing, said := -1, ""
+	defer func() {
+		if missing != 0 {
+			ws.w.t.Errorf("%s lacks %d of %d acknowledged rows, last answer %s", node, missing, len(acked), said)
+		}
+	}()
 	ws.w.until(ws.live, "acknowledged rows on "+node, func(*catalog.Snapshot) bool {
 		conn, err := ws.w.connect(node, super.Name, super.Password)
 		if err != nil {
+			said = err.Error()
 			return false
 		}
 		ctx := ws.w.soon()
 		defer conn.Close(ctx) //nolint:errcheck // the query's error counts
 		err = conn.QueryRow(ctx, "SELECT count(*) FROM unnest($1::int[]) AS u(id) WHERE NOT EXISTS (SELECT FROM acked a WHERE a.id = u.id)",
 			acked).Scan(&missing)
+		said = fmt.Sprint(err)
 		return err == nil && missing == 0
 	})
 	ws.w.t.Logf("%s has all of %d acknowledged rows", node, len(acked))

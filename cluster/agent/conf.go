@@ -83,7 +83,9 @@ func StandbyNames(nodes []string, acks int) string {
 // or fenced itself. Other members come in all the same.
 func (a *Agent) hba() []pgproc.HBARule {
 	p, m := a.memory.get()
-	if !m.Closed && (p.ResignedTerm == 0 || p.ResignedTerm != p.OwnTerm) && a.selfFenced.Load() == 0 {
+	// What it resigned from is over once it has promised a later term: it is a standby then.
+	resigned := p.ResignedTerm != 0 && p.ResignedTerm == p.OwnTerm && p.RevokedBelowTerm <= p.OwnTerm
+	if !m.Closed && !resigned && a.selfFenced.Load() == 0 {
 		return pgproc.DefaultHBA(RoleReplication)
 	}
 	return pgproc.ClosedHBA(RoleReplication)

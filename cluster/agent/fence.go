@@ -60,6 +60,9 @@ func (a *Agent) guards(ctx context.Context) error {
 func (g *guard) judge(ctx context.Context) {
 	a := g.a
 	p, m := a.memory.get()
+	if a.pg.IsStandby() || p.RevokedBelowTerm > p.OwnTerm {
+		a.selfFenced.Store(0) // it leads no more
+	}
 	if a.pg.Running() == 0 || a.pg.IsStandby() || p.OwnTerm == 0 || !m.Led || p.RevokedBelowTerm > p.OwnTerm {
 		g.disconnect()
 		return

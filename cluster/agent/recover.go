@@ -27,6 +27,7 @@ const (
 	recoverPoll    = 5 * time.Millisecond
 	recoverReload  = 20 * time.Millisecond // between reloads that are asked for again
 	checkpointTime = time.Minute
+	sourceLimit    = 5 * time.Second // for the source's checkpoint, before pg_rewind
 )
 
 // recruit has this node acknowledge nothing more below the order's term: a standby's receiver is cut, a primary killed.
@@ -213,6 +214,7 @@ func (r *runner) promote(ctx context.Context, o LeadOrder) (Result, error) {
 			return Result{}, err
 		}
 		did = append(did, "promoted")
+		r.checkpoint()
 	} else {
 		if err := r.reconfigure(ctx); err != nil {
 			return Result{}, err
@@ -228,7 +230,6 @@ func (r *runner) promote(ctx context.Context, o LeadOrder) (Result, error) {
 	if err := r.open(ctx); err != nil {
 		return Result{}, err
 	}
-	r.checkpoint()
 	return Result{Done: append(did, "barrier acknowledged")}, nil
 }
 
@@ -400,6 +401,11 @@ func (r *runner) replace(ctx context.Context, o ReplaceOrder, anew bool) (Result
 	if r.a.pg.Running() != 0 && !r.a.pg.IsStandby() && !(p.RevokedBelowTerm >= o.Term && p.OwnTerm < o.Term) {
 		return Result{}, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s is a primary", r.a.cfg.Node)
 	}
+	if !anew {
+		if err := r.awaitCheckpoint(ctx, o.Source); err != nil {
+			return Result{}, err
+		}
+	}
 	r.a.replacing.Store(true)
 	defer r.a.replacing.Store(false)
 	// Not known where it stood: it counts again when it has the barrier of the order's term, which comes after all that
@@ -437,6 +443,36 @@ func (r *runner) replace(ctx context.Context, o ReplaceOrder, anew bool) (Result
 	step := r.progress(what+o.Source.Node, began)
 	r.ensureRunning(ctx)
 	return Result{Done: []string{step}}, nil
+}
+
+// awaitCheckpoint waits until the source has a checkpoint on its present timeline. pg_rewind reads the timeline from the
+// control file, and before that finds nothing to do.
+func (r *runner) awaitCheckpoint(ctx context.Context, source Source) error {
+	ctx, cancel := context.WithTimeout(ctx, sourceLimit)
+	defer cancel()
+	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%d user=%s dbname=postgres passfile=%s sslmode=prefer",
+		source.Host, source.Port, RoleReplication, quoteConninfo(r.a.passfile())))
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("the source of pg_rewind: %w", err)
+	}
+	defer closeSoon(conn)
+	for {
+		var ready bool
+		err := conn.QueryRow(ctx, `SELECT NOT pg_is_in_recovery() AND timeline_id =
+			('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int FROM pg_control_checkpoint()`).Scan(&ready)
+		if err != nil || ready {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "%s has no checkpoint on its timeline yet", source.Node)
+		case <-time.After(recoverReload):
+		}
+	}
 }
 
 func (r *runner) refill(ctx context.Context, o ReplaceOrder, anew bool) error {

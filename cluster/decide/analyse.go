@@ -125,9 +125,11 @@ func (m *Member) walsender(node string) *Walsender {
 }
 
 // usable tells whether the member's data may count in a quorum at all.
-func (s *Shard) usable(m *Member) bool {
-	return m.Known && !m.Empty && !m.Broken && m.SystemID == s.Doc.SystemID &&
-		(!m.Rdonly || s.Flaws.PromoteRdonly) && (m.pastFloor() || s.Flaws.NoFloor)
+func (s *Shard) usable(m *Member) bool { return s.intact(m) && (m.pastFloor() || s.Flaws.NoFloor) }
+
+// intact tells whether the member holds whole data of the shard.
+func (s *Shard) intact(m *Member) bool {
+	return m.Known && !m.Empty && !m.Broken && m.SystemID == s.Doc.SystemID && (!m.Rdonly || s.Flaws.PromoteRdonly)
 }
 
 // desired is what is wanted of the member.

@@ -338,7 +338,8 @@ func (s *Shard) growPromoting(v *Verdict, x *Member) {
 	var grown []string
 	for i := range s.Members {
 		m := &s.Members[i]
-		if w := x.walsender(m.ID); !slices.Contains(r.Cohort, m.ID) && s.usable(m) && !m.Rdonly && w != nil && w.Streaming &&
+		// One that was rewound for this may be short of its floor until it has the barrier: it counts for nothing before.
+		if w := x.walsender(m.ID); !slices.Contains(r.Cohort, m.ID) && s.intact(m) && !m.Rdonly && w != nil && w.Streaming &&
 			m.FollowTerm == r.Term && m.desired() == catalog.DesiredRun {
 			grown = append(grown, m.ID)
 		}
