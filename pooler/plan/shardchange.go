@@ -62,6 +62,9 @@ func (a *analysis) changeOf(target *sqlparse.RangeVar, from []*sqlparse.Node, wh
 
 // checkKeyKept refuses an UPDATE that may move a row to another shard.
 func (a *analysis) checkKeyKept(c *change, list []*sqlparse.Node) {
+	if c.table != nil && c.table.kind == RelView {
+		a.checkViewKept(c, list)
+	}
 	if c.table == nil || c.table.keyColumn() == nil {
 		return
 	}
@@ -73,6 +76,16 @@ func (a *analysis) checkKeyKept(c *change, list []*sqlparse.Node) {
 		}
 		if !a.keepsKey(c, t.Val) {
 			a.fail(errKeyUpdate(c.table, key))
+		}
+	}
+}
+
+// checkViewKept is checkKeyKept for a view's columns.
+func (a *analysis) checkViewKept(c *change, list []*sqlparse.Node) {
+	for _, n := range list {
+		name := n.GetResTarget().GetName()
+		if x := c.target.find(name); x != noColumn && a.facts[x].place != nil {
+			a.fail(errKeyUpdate(c.table, name))
 		}
 	}
 }

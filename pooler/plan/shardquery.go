@@ -119,15 +119,15 @@ func (a *analysis) changeInWith(n *sqlparse.Node, parent *level, ctes map[string
 // checkChangeInWith refuses what even on one shard is no whole change: of a single copy of a reference table, and of a row
 // with a value that is counted over all shards.
 func (a *analysis) checkChangeInWith(c *change) {
-	if c.table == nil || c.table.place == nil {
+	if c.table == nil {
 		return
 	}
-	if c.table.place.Reference {
+	if c.ofCopies() {
 		a.fail(unplanned(numberChangeInWith, "a change of reference table \"%s\" inside another statement", c.table.name).
 			WithHint("Run the change by itself."))
 		return
 	}
-	if c.insert != nil {
+	if c.insert != nil && c.table.place != nil {
 		a.checkSequences(c, c.insert.stmt.Cols)
 	}
 }

@@ -176,9 +176,17 @@ func (s *sharding) shardedSequence(n *sqlparse.Node) bool {
 	return (sharded || s.changesCopies()) && callsNextval(n)
 }
 
-// changesCopies reports whether the statement is a change of a reference table.
-func (s *sharding) changesCopies() bool {
-	return s.change != nil && s.change.table != nil && s.change.table.place != nil && s.change.table.place.Reference
+// changesCopies reports whether the statement is a change of a reference table, maybe through a view.
+func (s *sharding) changesCopies() bool { return s.change != nil && s.change.ofCopies() }
+
+func (c *change) ofCopies() bool {
+	switch {
+	case c.table == nil:
+		return false
+	case c.table.kind == RelView:
+		return c.target.rows.kind == anywhere
+	}
+	return c.table.place.Reference
 }
 
 // pinsOfTable gives a table's pins, and whether one of them is a single value.
@@ -224,7 +232,7 @@ func contradicts(pins []Pin) bool {
 // copies routes a statement over reference tables, or over none.
 func (s *sharding) copies() bool {
 	shards := s.reference()
-	if shards == nil {
+	if shards == nil && !s.changesCopies() {
 		return true // unknown relations, or none with a place: the home shard tells
 	}
 	if s.changesCopies() {
