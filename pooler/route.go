@@ -3,6 +3,7 @@ package pooler
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"neki/catalog"
@@ -168,9 +169,10 @@ func (c *Session) acquirePrimary(shard string) error {
 	deadline := c.begun.Add(c.srv.params.Load().BufferWindow)
 	cluster := c.srv.cfg.Cluster
 	for changed := (<-chan struct{})(nil); ; changed = cluster.Changed() {
-		node := cluster.Snapshot().PrimaryOf(shard)
+		snap := cluster.Snapshot()
+		node := snap.PrimaryOf(shard)
 		err := errNoPrimary
-		if node != nil {
+		if node != nil && !changing(snap.Rule(shard)) {
 			var sc *backend.ServerConn
 			if sc, err = c.leaseFrom(node); err == nil {
 				c.took(sc, place{shard: shard, node: node, role: catalog.RolePrimary})
@@ -190,6 +192,11 @@ func (c *Session) acquirePrimary(shard string) error {
 	}
 }
 
+// changing tells of a shard whose primary is being replaced: the next one takes no clients yet, the last one no new ones.
+func changing(r *catalog.Rule) bool {
+	return r != nil && (r.Phase == "promoting" || r.Phase == "switching")
+}
+
 var errNoPrimary = errors.New("the shard has no primary")
 
 func noServingPrimary(shard string, cause error) error {
@@ -206,6 +213,10 @@ func unreachable(err error) bool {
 	var ce *backend.ConnectError
 	if !errors.As(err, &ce) {
 		return false
+	}
+	// An instance that takes no clients yet, or any more, has no entry for them: its agent wrote the file so.
+	if e := pgerr.From(ce.Err); e != nil && e.Code == "28000" && strings.HasPrefix(e.Message, "no pg_hba.conf entry") {
+		return true
 	}
 	switch pgerr.Code(ce.Err) {
 	case "", pgerr.CannotConnectNow, pgerr.AdminShutdown, pgerr.SQLClientUnableToConnect, pgerr.ConnectionFailure,
