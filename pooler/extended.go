@@ -454,7 +454,11 @@ func (c *Session) failLocally(err *pgerr.Error, end byte) error {
 	w := c.work
 	c.failed = true
 	c.countError()
+	drops := len(w.ops) > 0 && w.ops[0].err == err && w.ops[0].replaced.unnamed > 0
 	c.undo(0)
+	if drops { // a Parse of the unnamed statement that fails leaves none
+		c.dropUnnamed()
+	}
 	if abortErr := c.abortTransaction(); abortErr != nil {
 		return c.relayFailed(abortErr)
 	}
@@ -503,8 +507,11 @@ func (c *Session) functionCall(m message) error {
 	w := c.work
 	c.begun = c.srv.now()
 	c.setState(stateActive, c.begun)
-	if err := c.runCollected(); err != nil || c.phase != phaseReady {
+	if err := c.runCollected(); err != nil || c.phase == phaseSkipping {
 		return err
+	}
+	if c.phase == phaseCopying {
+		return c.copyMessage(m)
 	}
 	c.beginStatement()
 	if t := c.vars.Neki().Target; !t.Writes() {

@@ -174,7 +174,7 @@ func (c *Session) failOwn(err *pgerr.Error) error {
 	}
 	if c.open && c.lease != nil { // a failing Bind aborts the implicit transaction or the block
 		w.relay.Begin()
-		w.plans, w.running = w.plans[:0], nil
+		w.plans, w.running, c.parsing = w.plans[:0], nil, c.parsing[:0]
 		w.out = c.encodeFailure(w.out[:0], c.lease, &op{err: err})
 		w.relay.Replacement = nil // the client has its error
 		w.out = c.endSegment(w.out, 'H')

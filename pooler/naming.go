@@ -40,7 +40,11 @@ func (c *Session) clientError(index int, body []byte) []byte {
 	if index < len(c.work.plans) {
 		p = c.work.plans[index]
 	}
-	return encodeError(nil, c.work.sql.restore(e, p))
+	own := c.work.sql.restore(e, p)
+	if s := c.statementAt(index, body); s != nil {
+		own.Message = strings.ReplaceAll(own.Message, strconv.Quote(string(s.shared.Name())), `"`+s.name+`"`)
+	}
+	return encodeError(nil, own)
 }
 
 // Reword gives a server's error with the client's name of the statement that it is about.

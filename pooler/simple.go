@@ -12,8 +12,11 @@ func (c *Session) query(m message) error {
 	w := c.work
 	c.begun = c.srv.now()
 	c.setState(stateActive, c.begun)
-	if err := c.runCollected(); err != nil || c.phase != phaseReady {
+	if err := c.runCollected(); err != nil || c.phase == phaseSkipping {
 		return err
+	}
+	if c.phase == phaseCopying {
+		return c.copyMessage(m)
 	}
 	if c.stx != nil && c.stx.implicit {
 		if err := c.endImplicit(); err != nil {
