@@ -9,7 +9,8 @@ var malformedSequences = []sequence{
 	{"a bad query in a block", []step{{q("begin; insert into t values (10)"), 1}, {msgOf('Q', []byte("x")), 1}, {q("commit"), 1}, {q("select count(*) from t"), 1}}},
 	{"a bad query within a segment", []step{
 		{cat(parse("", "insert into t values (10)"), bindTo("", ""), execute("", 0), msgOf('Q', []byte("x"))), 1},
-		{cat(syncMsg), 1}, {q("select count(*) from t"), 1},
+		{cat(syncMsg), 1},
+		{q("select count(*) from t"), 1},
 	}},
 	{"a bad query in a failed block", []step{{q("begin; select 1/0"), 1}, {msgOf('Q', []byte("x")), 1}, {q("commit"), 1}}},
 	{"Parse without a name", []step{{cat(msgOf('P', []byte("x")), bindTo("", ""), syncMsg), 1}, {q("select 2"), 1}}},
@@ -57,13 +58,19 @@ var malformedSequences = []sequence{
 		{cat(parse("", "insert into t values (10)"), bindTo("", ""), execute("", 0), msgOf('H', "x"), parse("", "select 1"), syncMsg), 1}, {q("select count(*) from t"), 1},
 	}},
 	{"a function call without its end", []step{
-		{msgOf('F'), 1}, {msgOf('F', int32(1397)), 1}, {msgOf('F', int32(1397), 1, 0, 1, int32(9), []byte("x"), 0), 1},
-		{msgOf('F', int32(1397), 1, 0, 1, int32(2), []byte("-3"), 0, []byte("x")), 1}, {msgOf('F', int32(1397), 1, 7, 1, int32(2), []byte("-3"), 0), 1}, {q("select 1"), 1},
+		{msgOf('F'), 1},
+		{msgOf('F', int32(1397)), 1},
+		{msgOf('F', int32(1397), 1, 0, 1, int32(9), []byte("x"), 0), 1},
+		{msgOf('F', int32(1397), 1, 0, 1, int32(2), []byte("-3"), 0, []byte("x")), 1},
+		{msgOf('F', int32(1397), 1, 7, 1, int32(2), []byte("-3"), 0), 1},
+		{q("select 1"), 1},
 	}},
 	{"a function call within a segment", []step{
 		{cat(parse("", "insert into t values (10)"), bindTo("", ""), execute("", 0), msgOf('F', int32(1397), 1, 0, 1, int32(2), []byte("-3"), 0)), 1},
 		{cat(parse("", "insert into t values (11)"), bindTo("", ""), execute("", 0), flushMsg), 0},
-		{msgOf('F', int32(1397)), 1}, {syncMsg, 1}, {q("select k from t order by k"), 1},
+		{msgOf('F', int32(1397)), 1},
+		{syncMsg, 1},
+		{q("select k from t order by k"), 1},
 	}},
 	{"a function call that fails", []step{{msgOf('F', int32(1397), 1, 0, 1, int32(1), []byte("x"), 0), 1}, {q("begin"), 1}, {msgOf('F', int32(1), 0, 0, 0), 1}, {q("commit"), 1}}},
 	{"a query within a segment", []step{
