@@ -20,7 +20,7 @@ func (c *Session) copyOut(p *plan.Plan, snap *catalog.Snapshot) *plan.Plan {
 		return nil
 	}
 	sp := inner.Spread
-	if sp.Spec != nil || sp.Write || sp.Eval != nil || sp.Insert != nil || len(sp.Legs) != 1 {
+	if sp.Spec != nil || sp.Write || sp.Eval != nil || len(sp.Legs) != 1 {
 		return nil
 	}
 	leg := &sp.Legs[0]

@@ -71,6 +71,20 @@ func TestP8InsertIsSplit(t *testing.T) {
 	}
 }
 
+// TestInsertWhoseKeyIsASerial: where a row goes is known only once the sequence has given its key.
+func TestInsertWhoseKeyIsASerial(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	s.both(conn, "DROP TABLE t")
+	s.both(conn, "CREATE TABLE t (k serial PRIMARY KEY, v text)")
+	s.both(conn, "INSERT INTO t (v) VALUES ('a'), ('b'), ('c')")
+	s.both(conn, "INSERT INTO t (v) VALUES ('d')")
+	s.both(conn, "SELECT k, v FROM t ORDER BY k")
+	if got := fmt.Sprint(s.onShard(1, "SELECT k FROM t ORDER BY k")); got != "[[1] [3]]" {
+		t.Errorf("shard 1 has %s", got)
+	}
+}
+
 func TestP10ReferenceCopiesAreEqual(t *testing.T) {
 	s := startTwoShards(t, gatewayOptions{})
 	conn := s.connect("")

@@ -127,17 +127,16 @@ func (s *spread) prepare(snap *catalog.Snapshot) error {
 	}
 	var all []string
 	for i := range sp.Legs {
-		shards, err := s.plan.LegShards(nil, &sp.Legs[i], s.values)
+		texts, err := s.plan.LegTexts(&sp.Legs[i], s.values)
 		if err != nil {
 			return err
 		}
-		if sp.Copies && len(sp.Legs[i].Route.All) > 0 {
-			shards = slices.Clone(sp.Legs[i].Route.All)
+		l := &legNode{spread: s, index: i, leg: &sp.Legs[i]}
+		for _, t := range texts {
+			l.shards, l.texts = append(l.shards, t.Shard), append(l.texts, t.SQL)
 		}
-		slices.Sort(shards)
-		shards = slices.Compact(shards)
-		s.legs = append(s.legs, &legNode{spread: s, index: i, leg: &sp.Legs[i], shards: shards})
-		all = append(all, shards...)
+		s.legs = append(s.legs, l)
+		all = append(all, l.shards...)
 	}
 	slices.Sort(all)
 	if err := s.lease(slices.Compact(all), snap); err != nil {

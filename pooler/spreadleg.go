@@ -8,7 +8,6 @@ import (
 
 	"neki/exec"
 	"neki/internal/datum"
-	"neki/internal/pgerr"
 	"neki/pooler/fanout"
 	"neki/pooler/plan"
 	"neki/sqlparse"
@@ -20,6 +19,7 @@ type legNode struct {
 	index  int
 	leg    *plan.Leg
 	shards []string
+	texts  []string // of the shards, at the same places
 
 	legs      *fanout.Legs
 	rows      exec.Node
@@ -45,13 +45,9 @@ func (l *legNode) start() error {
 	s.running = l
 	reqs := make([]fanout.Request, len(l.shards))
 	for i, shard := range l.shards {
-		sql, err := l.text(shard)
-		if err != nil {
-			return err
-		}
 		m := s.lane(shard)
 		m.sc.SetUnnamed(0)
-		reqs[i] = fanout.Request{Conn: m.sc, Out: s.request(sql, l.formats())}
+		reqs[i] = fanout.Request{Conn: m.sc, Out: s.request(l.texts[i], l.formats())}
 	}
 	s.calls += int64(len(reqs))
 	if s.plan.Spread.Write {
@@ -103,77 +99,6 @@ func (l *legNode) decoding() fanout.Format {
 		f[i] = l.format(i) == 1
 	}
 	return f
-}
-
-// text gives the SQL for a shard.
-func (l *legNode) text(shard string) (string, error) {
-	sql := l.leg.SQL
-	if sql == "" {
-		sql = string(l.spread.values.Text)
-	}
-	switch {
-	case l.leg.Rows != nil:
-		return l.splitText(sql, shard)
-	case len(l.leg.Fills) > 0:
-		return l.fillText(sql, 0, len(sql)), nil
-	}
-	return sql, nil
-}
-
-// fillText gives sql[from:to] with the values of Eval written into their places.
-func (l *legNode) fillText(sql string, from, to int) string {
-	var out []byte
-	at := from
-	for _, f := range l.leg.Fills {
-		if f.At < from || f.At > to {
-			continue
-		}
-		out = append(out, sql[at:f.At]...)
-		if v := l.spread.values.Eval[f.Value]; v == nil {
-			out = append(out, "NULL"...)
-		} else {
-			out = append(out, sqlparse.QuoteLiteral(string(v))...)
-		}
-		at = f.At
-	}
-	return string(append(out, sql[at:to]...))
-}
-
-// splitText gives an INSERT with those of its rows that belong to a shard.
-func (l *legNode) splitText(sql, shard string) (string, error) {
-	rows := l.leg.Rows.Rows
-	out := l.fillText(sql, 0, rows[0].Start)
-	first := true
-	for i := range rows {
-		to, err := l.rowShard(&rows[i])
-		if err != nil {
-			return "", err
-		}
-		if to != shard {
-			continue
-		}
-		if !first {
-			out += ", "
-		}
-		first = false
-		out += l.fillText(sql, rows[i].Start, rows[i].End)
-	}
-	return out + l.fillText(sql, rows[len(rows)-1].End, len(sql)), nil
-}
-
-// rowShard gives the shard of a row of VALUES.
-func (l *legNode) rowShard(r *plan.RowText) (string, error) {
-	leg := plan.Leg{Route: plan.Route{Kind: plan.RouteEqual, Pins: []plan.Pin{{
-		Keys: []plan.KeyExpr{r.Key}, Index: l.leg.Route.Pins[0].Index, Group: l.leg.Route.Pins[0].Group,
-	}}}}
-	shards, err := l.spread.plan.LegShards(nil, &leg, l.spread.values)
-	if err != nil {
-		return "", err
-	}
-	if len(shards) != 1 {
-		return "", pgerr.New(pgerr.InternalError, "a row of VALUES belongs to %d shards", len(shards))
-	}
-	return shards[0], nil
 }
 
 // other handles what is no row of a leg's answer.

@@ -27,9 +27,11 @@ func (p *Plan) LegTexts(leg *Leg, v *Values) ([]ShardText, error) {
 	if err != nil {
 		return nil, err
 	}
-	if leg.Route.Kind == RouteReference && p.Spread.Copies {
-		shards = leg.Route.All
+	if p.Spread.Copies && len(leg.Route.All) > 0 {
+		shards = slices.Clone(leg.Route.All)
 	}
+	slices.Sort(shards) // each shard's locks are taken in the same order by everybody
+	shards = slices.Compact(shards)
 	text = fill(nil, text, 0, len(text), leg.Fills, v)
 	out := make([]ShardText, len(shards))
 	for i, s := range shards {
@@ -84,6 +86,7 @@ func (p *Plan) splitRows(leg *Leg, text string, v *Values) ([]ShardText, error) 
 		}
 		parts[at].rows = append(parts[at].rows, i)
 	}
+	slices.SortFunc(parts, func(a, b part) int { return strings.Compare(a.shard, b.shard) })
 	out := make([]ShardText, len(parts))
 	for i, x := range parts {
 		var b strings.Builder

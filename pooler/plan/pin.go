@@ -64,11 +64,6 @@ type Values struct {
 // parameter costs no allocation.
 func (p *Plan) Shards(dst []string, v *Values) ([]string, error) { return p.shards(dst, &p.Route, v) }
 
-// LegShards is Shards for a leg of the plan's Spread.
-func (p *Plan) LegShards(dst []string, leg *Leg, v *Values) ([]string, error) {
-	return p.shards(dst, &leg.Route, v)
-}
-
 func (p *Plan) shards(dst []string, r *Route, v *Values) ([]string, error) {
 	switch r.Kind {
 	case RouteEqual, RouteIn:

@@ -8,8 +8,7 @@ import (
 // Spread is how a statement is run whose rows lie on several shards. It is immutable, as the plan that has it.
 //
 // Its steps: Eval, if any, on one shard; then the legs, each on its shards; then the answer, from the legs' rows: those
-// of leg 0 as they come (Pass), or those of Spec, whose sources are the legs. INSERT ... SELECT whose rows come from
-// elsewhere than they go to has Insert instead of legs.
+// of leg 0 as they come (Pass), or those of Spec, whose sources are the legs.
 //
 // Parameters: the text of a leg keeps the client's $1, $2, ..., though it may not name all of them. A leg is parsed with
 // the types of all parameters, which are those of the client's own text on any shard.
@@ -40,9 +39,6 @@ type Spread struct {
 
 	// Steps tell what is done with the legs' rows, for EXPLAIN.
 	Steps []string
-
-	// Insert takes rows from a plan of its own and gives each to the shard it belongs to.
-	Insert *InsertRows
 }
 
 // Leg is one statement for a set of shards.
@@ -89,17 +85,6 @@ type RowSplit struct {
 type RowText struct {
 	Start, End int // byte offsets in SQL, parentheses included
 	Key        KeyExpr
-}
-
-// InsertRows is INSERT ... SELECT by way of the gateway: each row of Select, computed by its own plan, is sent to its
-// shard in an INSERT whose parameters have the types of the columns of Select.
-type InsertRows struct {
-	Select *Plan
-	Head   string // up to VALUES: INSERT INTO t (a, b) VALUES
-	Tail   string // after the rows: ON CONFLICT ..., RETURNING ...
-	Column int    // of Select that holds the key; -1: a reference table, each row goes to all of Route's shards
-	Key    KeyExpr
-	Route  Route
 }
 
 // LegOpener runs the legs: the Caller of the exec.Env that a Spread's Spec is opened with.

@@ -22,7 +22,7 @@ func (s *Spread) plain() bool {
 			return false
 		}
 	}
-	return s.Spec == nil && s.Eval == nil && s.Insert == nil
+	return s.Spec == nil && s.Eval == nil
 }
 
 // routeOf gives the route of a leg that reads tables, all of them joined by key: the shards that any of them may have rows on.

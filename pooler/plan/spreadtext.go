@@ -11,9 +11,6 @@ func (s *Spread) String() string {
 	if e := s.Eval; e != nil {
 		fmt.Fprintf(&b, "eval on %s: %s\n", e.Shard, e.SQL)
 	}
-	if in := s.Insert; in != nil {
-		fmt.Fprintf(&b, "insert rows: %s...%s\n", in.Head, in.Tail)
-	}
 	for i := range s.Legs {
 		s.Legs[i].write(&b, i)
 	}
