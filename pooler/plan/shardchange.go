@@ -186,13 +186,12 @@ func insertPosition(t *tableShape, columns []*sqlparse.Node, name string) int {
 
 // insertion is what is known of an INSERT's rows.
 type insertion struct {
-	stmt   *sqlparse.InsertStmt
-	rows   [][]*sqlparse.Node // of VALUES; nil: of a query
-	keys   []KeyExpr          // of the rows
-	query  *query
-	keyAt  int  // the key's place among the columns given; -1: left out
-	plain  bool // every row's key is known
-	opaque bool // the table isn't sharded by key
+	stmt  *sqlparse.InsertStmt
+	rows  [][]*sqlparse.Node // of VALUES; nil: of a query
+	keys  []KeyExpr          // of the rows
+	query *query
+	keyAt int  // the key's place among the columns given; -1: left out
+	plain bool // every row's key is known
 }
 
 // insertStmt analyses INSERT.
