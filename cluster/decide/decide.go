@@ -185,7 +185,8 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 // tendStandby has a standby follow the leader, by whatever way its log allows.
 func (s *Shard) tendStandby(v *Verdict, l, m *Member, cohort bool) {
 	if m.Streaming && m.Source == l.ID && m.SourceAt == l.Address && m.FollowTerm == s.Rule.Term {
-		if (m.ReplayPaused || m.ReplayBlocked) && !m.Replayed && m.StreamingFor >= s.Timing.ReplayBlocked {
+		// What an operator has paused stays so: reads leave the replica by its lag, and a recruit resumes by itself.
+		if m.ReplayBlocked && !m.ReplayPaused && !m.Replayed && m.StreamingFor >= s.Timing.ReplayBlocked {
 			v.do(Action{Kind: Resume, Node: m.ID, Term: s.Rule.Term})
 		}
 		return

@@ -217,9 +217,9 @@ func setMember(t *testing.T, s *Shard, m *Member, name, v string) {
 		m.Up = false
 	case "self-fenced":
 		m.SelfFenced, m.Writable, m.SelfFencedFor = true, false, span(t, v)
-	case "stalled", "broken", "empty", "held", "busy", "paused", "no-wal", "unreplayed", "not-in-force":
+	case "stalled", "broken", "empty", "held", "busy", "paused", "blocked", "no-wal", "unreplayed", "not-in-force":
 		flag := map[string]*bool{
-			"stalled": &m.Stalled, "broken": &m.Broken, "empty": &m.Empty, "held": &m.Held, "busy": &m.Busy, "paused": &m.ReplayPaused,
+			"stalled": &m.Stalled, "broken": &m.Broken, "empty": &m.Empty, "held": &m.Held, "busy": &m.Busy, "paused": &m.ReplayPaused, "blocked": &m.ReplayBlocked,
 			"no-wal": &m.NoWAL, "unreplayed": &m.Replayed, "not-in-force": &m.InForce,
 		}[name]
 		*flag = name != "unreplayed" && name != "not-in-force"

@@ -166,7 +166,8 @@ func (w *world) unfinished(goal string) string {
 		if id == r.Leader && !n.pg.open {
 			return id + " doesn't serve"
 		}
-		if id != r.Leader && (n.pg.link == nil || n.pg.replayed < n.pg.len()-3) {
+		if id != r.Leader && (n.pg.link == nil || n.pg.paused == 0 && n.pg.replayed < n.pg.len()-3) {
+			// what an operator has paused stays paused
 			return fmt.Sprintf("%s doesn't follow: %+v", id, n.disk)
 		}
 	}
