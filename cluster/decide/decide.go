@@ -185,8 +185,10 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 // tendStandby has a standby follow the leader, by whatever way its log allows.
 func (s *Shard) tendStandby(v *Verdict, l, m *Member, cohort bool) {
 	if m.Streaming && m.Source == l.ID && m.SourceAt == l.Address && m.FollowTerm == s.Rule.Term {
-		// What an operator has paused stays so: reads leave the replica by its lag, and a recruit resumes by itself.
-		if m.ReplayBlocked && !m.ReplayPaused && !m.Replayed && m.StreamingFor >= s.Timing.ReplayBlocked {
+		// What an operator has paused stays so, and reads leave the replica by its lag; but a member that has yet to join the
+		// cohort must replay to show where its log stands. A recruit resumes by itself.
+		held := m.ReplayBlocked && !m.ReplayPaused || m.ReplayPaused && !cohort && !m.Rdonly
+		if held && !m.Replayed && m.StreamingFor >= s.Timing.ReplayBlocked {
 			v.do(Action{Kind: Resume, Node: m.ID, Term: s.Rule.Term})
 		}
 		return
