@@ -8,6 +8,11 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 for dir in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do
   for fuzz in $(grep -ho '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go | sed 's/^func //' | sort -u); do
+    # It compares conversations with Postgres's, and soon finds the differences that docs/limits.md names.
+    if [ "$fuzz" = FuzzSequences ] && [ -z "${NEKI_FUZZ_SEQUENCES:-}" ]; then
+      echo "== $dir $fuzz: set NEKI_FUZZ_SEQUENCES=1 to run it"
+      continue
+    fi
     echo "== $dir $fuzz ($time)"
     go test -run '^$' -fuzz "^$fuzz\$" -fuzztime "$time" "$dir" 2>&1 | tee "$log" && continue
     # The tool fails when its time runs out at the wrong moment: then it has found nothing, and says just this.
