@@ -95,18 +95,5 @@ func compareKeys(keys []SortKey, a, b []datum.Datum) int {
 }
 
 func (k *SortKey) compare(a, b datum.Datum) int {
-	switch {
-	case a.IsNull() && b.IsNull():
-		return 0
-	case a.IsNull() || b.IsNull():
-		if a.IsNull() == k.NullsFirst {
-			return -1
-		}
-		return 1
-	}
-	c := datum.Compare(k.Expr.Type().OID, a, b)
-	if k.Desc {
-		return -c
-	}
-	return c
+	return datum.Order{OID: k.Expr.Type().OID, Desc: k.Desc, NullsFirst: k.NullsFirst}.Compare(a, b)
 }

@@ -85,6 +85,30 @@ func compareArrays(elem uint32, a, b *Array) int {
 	return cmp.Compare(len(a.Items), len(b.Items))
 }
 
+// Order is how ORDER BY sorts values of a type by one key.
+type Order struct {
+	OID              uint32
+	Desc, NullsFirst bool
+}
+
+// Compare orders two decoded values, which may be NULL.
+func (o Order) Compare(a, b Datum) int {
+	switch {
+	case a.IsNull() && b.IsNull():
+		return 0
+	case a.IsNull() || b.IsNull():
+		if a.IsNull() == o.NullsFirst {
+			return -1
+		}
+		return 1
+	}
+	c := Compare(o.OID, a, b)
+	if o.Desc {
+		return -c
+	}
+	return c
+}
+
 // AppendKey appends bytes that are equal exactly when two decoded values of the comparable type are equal, NULLs being
 // equal to each other. Keys of several columns may be joined: each is self-delimiting. All integer types share one
 // form, so that int4 7 and int8 7 meet.

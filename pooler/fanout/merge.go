@@ -128,20 +128,7 @@ func (m *mergeNode) less(a, b *input) bool {
 }
 
 func (k *Key) compare(a, b datum.Datum) int {
-	switch {
-	case a.IsNull() && b.IsNull():
-		return 0
-	case a.IsNull() || b.IsNull():
-		if a.IsNull() == k.NullsFirst {
-			return -1
-		}
-		return 1
-	}
-	c := datum.Compare(k.OID, a, b)
-	if k.Desc {
-		return -c
-	}
-	return c
+	return datum.Order{OID: k.OID, Desc: k.Desc, NullsFirst: k.NullsFirst}.Compare(a, b)
 }
 
 // inputHeap is a mergeNode as container/heap sees it.
