@@ -162,10 +162,7 @@ func syncFilesystem(dir string) error {
 func (p *Instance) Rewind(ctx context.Context, source string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pr := p.process.Load(); pr != nil && pr.alive() {
-		return fmt.Errorf("the server is running")
-	}
-	if err := p.killLeftovers(); err != nil {
+	if err := p.checkStopped(); err != nil {
 		return err
 	}
 	if err := os.Remove(filepath.Join(p.DataDir(), "standby.signal")); err != nil && !os.IsNotExist(err) {
@@ -187,11 +184,16 @@ func (p *Instance) Rewind(ctx context.Context, source string) error {
 func (p *Instance) Wipe() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pr := p.process.Load(); pr != nil && pr.alive() {
-		return fmt.Errorf("the server is running")
-	}
-	if err := p.killLeftovers(); err != nil {
+	if err := p.checkStopped(); err != nil {
 		return err
 	}
 	return os.RemoveAll(p.DataDir())
+}
+
+// checkStopped fails while the server runs, and ends what an earlier one has left. The caller holds mu.
+func (p *Instance) checkStopped() error {
+	if pr := p.process.Load(); pr != nil && pr.alive() {
+		return fmt.Errorf("the server is running")
+	}
+	return p.killLeftovers()
 }
