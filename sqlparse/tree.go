@@ -69,9 +69,6 @@ func sameField(want, got reflect.Value) bool {
 	}
 }
 
-// Same reports whether two trees are equal but for the places in their texts.
-func Same(a, b *Node) bool { return sameTree(a, b) && sameTree(b, a) }
-
 // Clone copies a tree.
 func Clone(n *Node) *Node {
 	if n == nil {
