@@ -1,7 +1,6 @@
 package regress
 
 import (
-	"errors"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -14,17 +13,7 @@ import (
 // TestSameAsPostgres runs the scripts of diff/ on a plain Postgres and through the gateway: the same must be printed.
 func TestSameAsPostgres(t *testing.T) {
 	c := cluster(t)
-	server, err := plainpg.Start(t.Context(), nil, nil)
-	if errors.Is(err, plainpg.ErrNoBinaries) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	server := startPlain(t)
 	scripts, err := psqldiff.Scripts("diff")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("scripts: %v, %v", scripts, err)

@@ -2,7 +2,6 @@ package regress
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,17 +99,7 @@ func TestDrivers(t *testing.T) {
 
 // TestDriversOnPlainPostgres proves that the programs ask nothing that Postgres would not do.
 func TestDriversOnPlainPostgres(t *testing.T) {
-	server, err := plainpg.Start(t.Context(), nil, nil)
-	if errors.Is(err, plainpg.ErrNoBinaries) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	server := startPlain(t)
 	env := append(os.Environ(), "PGHOST=127.0.0.1", "PGPORT="+strconv.Itoa(server.Port), "PGUSER="+plainpg.Superuser,
 		"PGPASSWORD="+plainpg.Password, "PGDATABASE=postgres", "PGSSLMODE=disable")
 	for _, d := range drivers(t) {

@@ -19,19 +19,26 @@ var update = flag.Bool("update", false, "write what the suites answer into expec
 // plainSuites hold only statements that plain Postgres knows: their expected output is its output.
 var plainSuites = []string{"session_state", "transactions", "errors"}
 
-// TestSuitesOnPlainPostgres proves that the expected output of the plain suites is what Postgres answers.
-func TestSuitesOnPlainPostgres(t *testing.T) {
+// startPlain starts a plain Postgres for the time of the test.
+func startPlain(t *testing.T) *plainpg.Server {
+	t.Helper()
 	server, err := plainpg.Start(t.Context(), nil, nil)
 	if errors.Is(err, plainpg.ErrNoBinaries) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := server.Stop(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return server
+}
+
+// TestSuitesOnPlainPostgres proves that the expected output of the plain suites is what Postgres answers.
+func TestSuitesOnPlainPostgres(t *testing.T) {
+	server := startPlain(t)
 	env := append(os.Environ(), "PGPASSWORD="+plainpg.Password, "PGSSLMODE=disable")
 	target := regressTarget{host: "127.0.0.1", port: strconv.Itoa(server.Port), user: plainpg.Superuser, database: "postgres", env: env}
 	target.run(t, "plain", plainSuites)
