@@ -116,13 +116,7 @@ func (p *Plan) onlyParam(pin *Pin, k *KeyExpr, v *Values) string {
 	if !ok || value == nil {
 		return ""
 	}
-	var key uint64
-	var err error
-	if binary {
-		key, err = pin.Index.KeyBinary(oid, value)
-	} else {
-		key, err = pin.Index.KeyText(oid, value, v.Session)
-	}
+	key, err := pin.key(oid, value, binary, v)
 	if err != nil {
 		return ""
 	}
@@ -325,6 +319,14 @@ func addShard(dst []string, shard string) []string {
 	return append(dst, shard)
 }
 
+// key gives the place of a value in the key space.
+func (pin *Pin) key(oid uint32, value []byte, binary bool, v *Values) (uint64, error) {
+	if binary {
+		return pin.Index.KeyBinary(oid, value)
+	}
+	return pin.Index.KeyText(oid, value, v.Session)
+}
+
 func (pin *Pin) value(dst []string, k *KeyExpr, oid uint32, value []byte, binary bool, v *Values) []string {
 	if k.Negative {
 		value = append([]byte{'-'}, value...)
@@ -333,13 +335,7 @@ func (pin *Pin) value(dst []string, k *KeyExpr, oid uint32, value []byte, binary
 		return pin.array(dst, oid, value, binary, v)
 	}
 	value = k.stored(value)
-	var key uint64
-	var err error
-	if binary {
-		key, err = pin.Index.KeyBinary(oid, value)
-	} else {
-		key, err = pin.Index.KeyText(oid, value, v.Session)
-	}
+	key, err := pin.key(oid, value, binary, v)
 	return pin.place(dst, key, err)
 }
 
