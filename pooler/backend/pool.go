@@ -395,62 +395,52 @@ func (p *Pool) pause(on bool) {
 // retireIdle closes idle connections that are past their time, and spare ones (above keep) not used since before.
 func (p *Pool) retireIdle(keep int, before time.Time) {
 	p.mu.Lock()
-	var gone []*ServerConn
+	now, n := p.pools.now(), len(p.idle)
+	gone := p.dropIdleLocked(func(i int, sc *ServerConn) bool { // the least recently used first
+		return now.After(sc.retire) || n-i > keep && sc.idle.Before(before)
+	})
+	p.mu.Unlock()
+	p.pools.discard(gone...)
+}
+
+// dropIdleLocked takes idle connections out of the pool; the caller discards them without the lock.
+func (p *Pool) dropIdleLocked(drop func(i int, sc *ServerConn) bool) (gone []*ServerConn) {
 	kept := p.idle[:0]
-	now := p.pools.now()
-	for i, sc := range p.idle { // the least recently used first
-		spare := len(p.idle)-i > keep
-		if now.After(sc.retire) || spare && sc.idle.Before(before) {
+	for i, sc := range p.idle {
+		if drop(i, sc) {
 			gone = append(gone, sc)
-			continue
+		} else {
+			kept = append(kept, sc)
 		}
-		kept = append(kept, sc)
 	}
 	clear(p.idle[len(kept):])
 	p.idle = kept
 	p.open -= len(gone)
-	p.mu.Unlock()
-	for _, sc := range gone {
-		p.pools.discard(sc)
-	}
+	return gone
 }
+
+// always drops every idle connection.
+func always(int, *ServerConn) bool { return true }
 
 // DropDead closes the idle connections whose server is gone or about to go.
 func (p *Pool) DropDead() {
 	p.mu.Lock()
-	kept := p.idle[:0]
-	var gone []*ServerConn
-	for _, sc := range p.idle {
-		if sc.conn.Readable() {
-			gone = append(gone, sc)
-			continue
-		}
-		kept = append(kept, sc)
-	}
-	clear(p.idle[len(kept):])
-	p.idle = kept
-	p.open -= len(gone)
+	gone := p.dropIdleLocked(func(_ int, sc *ServerConn) bool { return sc.conn.Readable() })
 	p.openMoreLocked()
 	p.mu.Unlock()
-	for _, sc := range gone {
-		p.pools.discard(sc)
-	}
+	p.pools.discard(gone...)
 }
 
 // close closes what is idle, fails who waits, and lets leased connections be closed as they come back.
 func (p *Pool) close() {
 	p.mu.Lock()
 	p.closed = true
-	idle := p.idle
-	p.idle = nil
-	p.open -= len(idle)
+	gone := p.dropIdleLocked(always)
 	for t := p.waiters.first; t != nil; t = p.waiters.first {
 		p.endLocked(t, grant{err: errPoolClosed(p.key)})
 	}
 	p.mu.Unlock()
-	for _, sc := range idle {
-		p.pools.discard(sc)
-	}
+	p.pools.discard(gone...)
 }
 
 func errPoolClosed(key PoolKey) error {

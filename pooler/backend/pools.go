@@ -222,14 +222,10 @@ func (p *Pools) Retire(user string) {
 func (p *Pool) expire() {
 	p.mu.Lock()
 	p.expired = p.pools.now()
-	idle := p.idle
-	p.idle = nil
-	p.open -= len(idle)
+	gone := p.dropIdleLocked(always)
 	p.openMoreLocked()
 	p.mu.Unlock()
-	for _, sc := range idle {
-		p.pools.discard(sc)
-	}
+	p.pools.discard(gone...)
 }
 
 func (p *Pools) params() *settings.Parameters { return p.cfg.Parameters() }
@@ -294,13 +290,15 @@ func (e *ConnectError) SQLState() string {
 	return pgerr.SQLClientUnableToConnect
 }
 
-// discard closes a connection with a Terminate, off the caller's path.
-func (p *Pools) discard(sc *ServerConn) {
-	p.goroutines.Go(func() {
-		_ = sc.conn.SetDeadline(p.now().Add(time.Second))
-		_, _ = sc.conn.Write([]byte{'X', 0, 0, 0, 4})
-		_ = sc.conn.Close()
-	})
+// discard closes connections with a Terminate, off the caller's path.
+func (p *Pools) discard(gone ...*ServerConn) {
+	for _, sc := range gone {
+		p.goroutines.Go(func() {
+			_ = sc.conn.SetDeadline(p.now().Add(time.Second))
+			_, _ = sc.conn.Write([]byte{'X', 0, 0, 0, 4})
+			_ = sc.conn.Close()
+		})
+	}
 }
 
 // awaitCancels waits until no cancel request is on its way to sc; false when that takes too long.
