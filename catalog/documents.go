@@ -101,6 +101,14 @@ type TopologyDocument struct {
 	ModRev   int64           `json:"-"` // of the store
 }
 
+// Phases of a rule.
+const (
+	PhaseBootstrap = "bootstrap"
+	PhaseActive    = "active"
+	PhaseSwitching = "switching"
+	PhasePromoting = "promoting"
+)
+
 // Rule says who leads a shard and who must acknowledge its commits (spec: high availability). Postgres is told to wait
 // for the acknowledgers that are not Leaving, and for the greater of W and NextW of them; a promotion counts all of
 // them, and W. So what Postgres demands is never less than what promotions rely on.

@@ -203,6 +203,9 @@ func (s *Snapshot) groupNodes() {
 		of := shardNodes{uid: uid, nodes: slices.Clip(nodes)}
 		if sh := s.Shard(uid); sh != nil {
 			of.primary = s.Node(sh.Primary)
+			if r := s.Rule(uid); r == nil || r.Phase != PhasePromoting && r.Phase != PhaseSwitching {
+				of.serving = of.primary
+			}
 		}
 		s.ofShard = append(s.ofShard, of)
 	}

@@ -36,6 +36,7 @@ type shardNodes struct {
 	uid     string
 	nodes   []*Node
 	primary *Node // nil when there is none
+	serving *Node // the primary, unless it is being replaced
 }
 
 // ClusterParameter is a parameter that was set by SQL.
@@ -97,24 +98,37 @@ func (s *Snapshot) nodeIndex(id string) (int, bool) {
 
 // NodesOf gives the nodes of a shard, the primary too, in the order of their ids. The slice must not be written to.
 func (s *Snapshot) NodesOf(shard string) []*Node {
+	if of := s.nodesOf(shard); of != nil {
+		return of.nodes
+	}
+	return nil
+}
+
+func (s *Snapshot) nodesOf(shard string) *shardNodes {
 	i, ok := slices.BinarySearchFunc(s.ofShard, shard, func(a shardNodes, uid string) int {
 		return strings.Compare(a.uid, uid)
 	})
 	if !ok {
 		return nil
 	}
-	return s.ofShard[i].nodes
+	return &s.ofShard[i]
 }
 
 // PrimaryOf gives the node that is the primary of a shard, nil when there is none.
 func (s *Snapshot) PrimaryOf(shard string) *Node {
-	i, ok := slices.BinarySearchFunc(s.ofShard, shard, func(a shardNodes, uid string) int {
-		return strings.Compare(a.uid, uid)
-	})
-	if !ok {
-		return nil
+	if of := s.nodesOf(shard); of != nil {
+		return of.primary
 	}
-	return s.ofShard[i].primary
+	return nil
+}
+
+// ServingPrimary is PrimaryOf, but nil while the shard's primary is being replaced: the next one takes no clients yet, the last
+// one no new ones.
+func (s *Snapshot) ServingPrimary(shard string) *Node {
+	if of := s.nodesOf(shard); of != nil {
+		return of.serving
+	}
+	return nil
 }
 
 // Health gives what is known of a node's health, nil when its agent has never reported to this process.

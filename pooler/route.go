@@ -79,9 +79,8 @@ func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snap
 	} else if shard != "" && c.place.shard != shard {
 		return nil, errSecondShard(c.place.shard, shard)
 	}
-	if c.status != 'E' && c.lease.Vars() != c.vars {
-		if err := c.lease.Apply(c.vars, c.work.answers); err != nil {
-			c.dropLease()
+	if c.status != 'E' {
+		if err := c.fitLease(); err != nil {
 			return nil, err
 		}
 	}
@@ -94,6 +93,18 @@ func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snap
 	return c.lease, nil
 }
 
+// fitLease makes the settings of the connection in use those of the session; one where that fails is dropped.
+func (c *Session) fitLease() error {
+	if c.lease.Vars() == c.vars {
+		return nil
+	}
+	err := c.lease.Apply(c.vars, c.work.answers)
+	if err != nil {
+		c.dropLease()
+	}
+	return err
+}
+
 // acquireFit leases a connection to an instance of the role and makes its settings those of the session. One that proves
 // to be dead then, because its server was restarted while it rested, is dropped with all that rest beside it and are dead
 // too, and another one taken: no statement was sent yet.
@@ -102,15 +113,14 @@ func (c *Session) acquireFit(role catalog.Role, shard string, snap *catalog.Snap
 		if err := c.acquire(role, shard, snap, attempt); err != nil {
 			return err
 		}
-		if c.lease.Vars() == c.vars || c.lease == c.home {
-			return nil
-		}
-		err := c.lease.Apply(c.vars, c.work.answers)
-		if err == nil {
+		if c.lease == c.home {
 			return nil
 		}
 		pool := c.pool
-		c.dropLease()
+		err := c.fitLease()
+		if err == nil {
+			return nil
+		}
 		if pgerr.Code(err) != "" && !unreachable(&backend.ConnectError{Err: err}) || tries >= maxStale {
 			return err
 		}
@@ -169,10 +179,9 @@ func (c *Session) acquirePrimary(shard string) error {
 	deadline := c.begun.Add(c.srv.params.Load().BufferWindow)
 	cluster := c.srv.cfg.Cluster
 	for changed := (<-chan struct{})(nil); ; changed = cluster.Changed() {
-		snap := cluster.Snapshot()
-		node := snap.PrimaryOf(shard)
+		node := cluster.Snapshot().ServingPrimary(shard)
 		err := errNoPrimary
-		if node != nil && !changing(snap.Rule(shard)) {
+		if node != nil {
 			var sc *backend.ServerConn
 			if sc, err = c.leaseFrom(node); err == nil {
 				c.took(sc, place{shard: shard, node: node, role: catalog.RolePrimary})
@@ -190,11 +199,6 @@ func (c *Session) acquirePrimary(shard string) error {
 			return err
 		}
 	}
-}
-
-// changing tells of a shard whose primary is being replaced: the next one takes no clients yet, the last one no new ones.
-func changing(r *catalog.Rule) bool {
-	return r != nil && (r.Phase == "promoting" || r.Phase == "switching")
 }
 
 var errNoPrimary = errors.New("the shard has no primary")
@@ -215,7 +219,7 @@ func unreachable(err error) bool {
 		return false
 	}
 	// An instance that takes no clients yet, or any more, has no entry for them: its agent wrote the file so.
-	if e := pgerr.From(ce.Err); e != nil && e.Code == "28000" && strings.HasPrefix(e.Message, "no pg_hba.conf entry") {
+	if e := pgerr.From(ce.Err); e != nil && e.Code == pgerr.InvalidAuthorizationSpec && strings.HasPrefix(e.Message, "no pg_hba.conf entry") {
 		return true
 	}
 	switch pgerr.Code(ce.Err) {
@@ -540,12 +544,13 @@ func (c *Session) giveBack() {
 	}
 }
 
+// cleanBounded takes what is left of the client out of a connection, within giveBackLimit; one where that fails is broken.
 func (c *Session) cleanBounded(sc *backend.ServerConn, dirty bool) {
 	if !dirty && sc.Status() == 'I' {
 		return
 	}
 	sc.Bound(time.Now().Add(giveBackLimit))
-	_ = sc.Clean(dirty, c.srv.interner.Empty(), c.work.answers) // marks it broken when it fails
+	_ = sc.Clean(dirty, c.srv.interner.Empty(), c.lend().answers) // marks it broken when it fails
 	sc.Bound(time.Time{})
 }
 

@@ -152,8 +152,11 @@ func (c *Session) enter(role catalog.Role, shard string, snap *catalog.Snapshot)
 }
 
 // find gives the member of a shard.
-func (t *shardTx) find(shard string) *member {
-	for _, m := range t.members {
+func (t *shardTx) find(shard string) *member { return memberOf(t.members, shard) }
+
+// memberOf gives the one of a shard, nil when there is none.
+func memberOf(members []*member, shard string) *member {
+	for _, m := range members {
 		if m.place.shard == shard {
 			return m
 		}
@@ -161,7 +164,7 @@ func (t *shardTx) find(shard string) *member {
 	return nil
 }
 
-// current gives the member in use.
+// currentMember gives the member in use.
 func (c *Session) currentMember() *member {
 	if c.lease == nil {
 		return nil
@@ -244,11 +247,8 @@ func (c *Session) join(role catalog.Role, shard string, snap *catalog.Snapshot) 
 	if err := c.acquire(role, shard, snap, 0); err != nil {
 		return err
 	}
-	if c.lease.Vars() != c.vars {
-		if err := c.lease.Apply(c.vars, c.work.answers); err != nil {
-			c.dropLease()
-			return err
-		}
+	if err := c.fitLease(); err != nil {
+		return err
 	}
 	m := &member{sc: c.lease, place: c.place, base: c.lease.Vars()}
 	c.stx.members = append(c.stx.members, m)
@@ -358,7 +358,7 @@ func (c *Session) leaveShards() {
 	for _, m := range t.members {
 		if m.sc.Status() != 'I' {
 			m.sc.SetVars(m.base)
-			_ = m.sc.Clean(false, c.srv.interner.Empty(), c.lend().answers) // marks it broken when it fails
+			c.cleanBounded(m.sc, false)
 		}
 		c.lease, c.place = m.sc, m.place
 		c.release()

@@ -221,11 +221,8 @@ func (s *spread) leaseOne(shard string, snap *catalog.Snapshot) error {
 			return err
 		}
 		m := c.currentMember()
-		if m.sc.Vars() != c.vars {
-			if err := m.sc.Apply(c.vars, c.work.answers); err != nil {
-				c.dropLease()
-				return err
-			}
+		if err := c.fitLease(); err != nil {
+			return err
 		}
 		s.lanes = append(s.lanes, m)
 		c.park()
@@ -241,21 +238,12 @@ func (s *spread) leaseOne(shard string, snap *catalog.Snapshot) error {
 	s.lanes = append(s.lanes, m)
 	c.lease = nil
 	if m.sc.Vars() != c.vars {
-		if err := m.sc.Apply(c.vars, c.work.answers); err != nil {
-			return err
-		}
+		return m.sc.Apply(c.vars, c.work.answers)
 	}
 	return nil
 }
 
-func (s *spread) lane(shard string) *member {
-	for _, m := range s.lanes {
-		if m.place.shard == shard {
-			return m
-		}
-	}
-	return nil
-}
+func (s *spread) lane(shard string) *member { return memberOf(s.lanes, shard) }
 
 // OpenLeg implements plan.LegOpener.
 func (s *spread) OpenLeg(leg int, _ exec.Need) (exec.Node, error) { return s.openLeg(leg) }
@@ -278,8 +266,8 @@ func (s *spread) close() {
 	s.cancel()
 	if s.own {
 		for _, m := range s.lanes {
-			if m.sc.Status() != 'I' && !m.sc.Unfit() {
-				_ = m.sc.Clean(false, c.srv.interner.Empty(), c.lend().answers) // marks it broken when it fails
+			if !m.sc.Unfit() {
+				c.cleanBounded(m.sc, false)
 			}
 			c.lease, c.place = m.sc, m.place
 			c.release()
@@ -293,7 +281,7 @@ func (s *spread) close() {
 func (s *spread) failed(err error) error {
 	c := s.c
 	s.close()
-	if ctxErr := s.ctx.Err(); ctxErr != nil && pgerr.Code(err) != "" && c.canceledBy(err) {
+	if s.ctx.Err() != nil && pgerr.Code(err) == pgerr.QueryCanceled {
 		err = errCanceled
 	}
 	if c.stx == nil || s.own {
@@ -311,11 +299,6 @@ func (s *spread) failed(err error) error {
 		}
 	}
 	return err
-}
-
-// canceledBy reports whether err is how the end of the run's context looks.
-func (c *Session) canceledBy(err error) bool {
-	return pgerr.Code(err) == pgerr.QueryCanceled
 }
 
 // description gives the answer's RowDescription message; nil when it has none. It is known once rows were asked for.

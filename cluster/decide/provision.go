@@ -163,10 +163,10 @@ func (v *Verdict) problem(format string, args ...any) {
 
 // Phases of a rule.
 const (
-	PhaseBootstrap = "bootstrap"
-	PhaseActive    = "active"
-	PhaseSwitching = "switching" // active still, but the leader is to be fenced for a planned switchover
-	PhasePromoting = "promoting" // a leader of the term is looked for or, once Leader is set, promoted
+	PhaseBootstrap = catalog.PhaseBootstrap
+	PhaseActive    = catalog.PhaseActive
+	PhaseSwitching = catalog.PhaseSwitching // active still, but the leader is to be fenced for a planned switchover
+	PhasePromoting = catalog.PhasePromoting // a leader of the term is looked for or, once Leader is set, promoted
 )
 
 // Durability policies.
