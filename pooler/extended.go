@@ -195,7 +195,6 @@ func (c *Session) scope() string {
 const maxStatements = 10_000
 
 func (c *Session) readBind(o *op, f *fields) *pgerr.Error {
-	body := f.rest
 	portal := c.name(f)
 	o.nameAt = 5 + len(portal) + 1
 	name := c.name(f)
@@ -211,7 +210,7 @@ func (c *Session) readBind(o *op, f *fields) *pgerr.Error {
 		o.replaced.name = string(portal)
 	}
 	c.setPortal(portal, o.plan)
-	c.placeBind(o, body)
+	c.placeBind(o, portal, f)
 	return nil
 }
 

@@ -238,30 +238,12 @@ func (c *Session) unnamedOf(o *op) *unnamedStatement {
 	return &c.unnamed
 }
 
-// sqlOf gives the text of the statement that a message is about.
+// sqlOf gives the text of the statement that a message is about, to be kept.
 func (c *Session) sqlOf(o *op) []byte {
 	if o.named != nil {
-		return o.named.original().Text()
+		return c.textOf(o)
 	}
-	_, rest, _ := bytes.Cut(c.unnamedOf(o).parse[5:], []byte{0})
-	text, _, _ := bytes.Cut(rest, []byte{0})
-	return bytes.Clone(text)
-}
-
-// paramTypes gives the parameter types that the statement's Parse named.
-func (c *Session) paramTypes(o *op) []uint32 {
-	parse := c.unnamedOf(o).parse
-	if o.named != nil {
-		parse = o.named.original().Parse()
-	}
-	_, rest, _ := bytes.Cut(parse[5:], []byte{0})
-	_, types, _ := bytes.Cut(rest, []byte{0})
-	n := int(binary.BigEndian.Uint16(types))
-	oids := make([]uint32, n)
-	for i := range oids {
-		oids[i] = binary.BigEndian.Uint32(types[2+4*i:])
-	}
-	return oids
+	return bytes.Clone(c.textOf(o))
 }
 
 func (c *Session) describeOwn(o *op) error {
@@ -269,7 +251,7 @@ func (c *Session) describeOwn(o *op) error {
 	var columns []column
 	var params []uint32
 	if o.plan.Route.Kind == plan.RouteVirtual {
-		prepared, err := c.prepareVirtual(o.plan, c.paramTypes(o))
+		prepared, err := c.prepareVirtual(o.plan, c.appendParamTypes(nil, o))
 		if err != nil {
 			return err
 		}
@@ -309,9 +291,9 @@ func (c *Session) bindOwn(o *op, body []byte) error {
 	p := &ownPortal{plan: o.plan, text: c.sqlOf(o), formats: b.results}
 	if o.spread {
 		p.name = string(portal)
-		p.values = &plan.Values{Text: p.text, Params: b.values, Formats: b.formats, OIDs: c.paramTypes(o)}
+		p.values = &plan.Values{Text: p.text, Params: b.values, Formats: b.formats, OIDs: c.appendParamTypes(nil, o)}
 	} else if o.plan.Route.Kind == plan.RouteVirtual {
-		prepared, err := c.prepareVirtual(o.plan, c.paramTypes(o))
+		prepared, err := c.prepareVirtual(o.plan, c.appendParamTypes(nil, o))
 		if err != nil {
 			return err
 		}

@@ -188,8 +188,11 @@ func (c *Session) answerDescribe(o *op, snap *catalog.Snapshot) error {
 	if p == nil {
 		return nil
 	}
-	if o != nil && o.typ == 'E' && o.spread && c.ownPortals[string(portalName(o, c.work.in[o.at+5:o.end]))] == p {
-		return nil
+	if o != nil && o.typ == 'E' && o.spread {
+		f := fields{rest: c.work.in[o.at+5 : o.end]}
+		if c.ownPortals[string(f.text())] == p {
+			return nil
+		}
 	}
 	c.describing, p.asked = nil, false
 	d, err := c.describeOnShard(p, snap)

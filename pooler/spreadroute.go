@@ -149,19 +149,6 @@ func (c *Session) placeOp(o *op, snap *catalog.Snapshot) {
 	}
 }
 
-// portalName gives the portal that a Describe, Execute or Close is about.
-func portalName(o *op, body []byte) []byte {
-	if o.typ != 'E' {
-		return body[1 : len(body)-1]
-	}
-	for i, b := range body {
-		if b == 0 {
-			return body[:i]
-		}
-	}
-	return nil
-}
-
 // placePortal gives a message about a portal the place where that was bound.
 func (c *Session) placePortal(o *op, name []byte) {
 	if o.plan == nil || !overShards(o.plan) {
@@ -175,12 +162,12 @@ func (c *Session) placePortal(o *op, name []byte) {
 }
 
 // placeBind finds the shard of a Bind's values, and remembers it for the portal.
-func (c *Session) placeBind(o *op, body []byte) {
+func (c *Session) placeBind(o *op, portal []byte, f *fields) {
 	if !overShards(o.plan) {
 		return
 	}
 	v := &c.work.values
-	if !readBindValues(v, body) {
+	if !readBindValues(v, f) {
 		o.err = pgerr.New(pgerr.ProtocolViolation, "invalid message format")
 		return
 	}
@@ -190,7 +177,7 @@ func (c *Session) placeBind(o *op, body []byte) {
 	o.to, o.spread, o.err = c.target(o.plan, v, c.srv.cfg.Cluster.Snapshot())
 	o.placed = true
 	at := portalPlace{shard: o.to, spread: o.spread}
-	if o.nameAt == 6 { // the portal's name is empty
+	if len(portal) == 0 {
 		c.portalAt = at
 		return
 	}
@@ -198,7 +185,7 @@ func (c *Session) placeBind(o *op, body []byte) {
 		c.portalsAt = make(map[string]portalPlace)
 	}
 	if len(c.portalsAt) < maxStatements {
-		c.portalsAt[string(body[:o.nameAt-6])] = at
+		c.portalsAt[string(portal)] = at
 	}
 }
 
@@ -207,57 +194,34 @@ func (c *Session) textOf(o *op) []byte {
 	if o.named != nil {
 		return o.named.original().Text()
 	}
-	parse := c.unnamedOf(o).parse
-	end := 6
-	for parse[end] != 0 {
-		end++
-	}
-	return parse[6:end]
+	text, _ := unnamedParse(c.unnamedOf(o).parse)
+	return text
 }
 
-// readBindValues reads the parameters of a Bind without copying them; false: it is malformed.
-func readBindValues(v *plan.Values, body []byte) bool {
+// unnamedParse gives the text in a Parse message of the unnamed statement, and what comes after: a count of types and OIDs.
+func unnamedParse(parse []byte) (text, types []byte) {
+	f := fields{rest: parse[5:]}
+	f.text() // the name
+	text = f.text()
+	return text, f.rest
+}
+
+// readBindValues reads the parameters of a Bind behind its names, without copying them; false: it is malformed.
+func readBindValues(v *plan.Values, f *fields) bool {
 	v.Params, v.Formats = v.Params[:0], v.Formats[:0]
-	for range 2 { // the names of portal and statement
-		i := 0
-		for i < len(body) && body[i] != 0 {
-			i++
-		}
-		if i == len(body) {
-			return false
-		}
-		body = body[i+1:]
+	for n := f.uint16(); n > 0 && f.err == nil; n-- {
+		v.Formats = append(v.Formats, int16(f.uint16()))
 	}
-	if len(body) < 2 {
-		return false
-	}
-	n := int(binary.BigEndian.Uint16(body))
-	if body = body[2:]; len(body) < 2*n+2 {
-		return false
-	}
-	for i := range n {
-		v.Formats = append(v.Formats, int16(binary.BigEndian.Uint16(body[2*i:])))
-	}
-	body = body[2*n:]
-	n = int(binary.BigEndian.Uint16(body))
-	body = body[2:]
-	for range n {
-		if len(body) < 4 {
-			return false
-		}
-		size := int32(binary.BigEndian.Uint32(body))
-		body = body[4:]
+	for n := f.uint16(); n > 0 && f.err == nil; n-- {
+		size := int(f.int32())
 		if size < 0 {
 			v.Params = append(v.Params, nil)
 			continue
 		}
-		if int(size) > len(body) {
-			return false
-		}
-		v.Params = append(v.Params, body[:size:size])
-		body = body[size:]
+		value := f.take(size)
+		v.Params = append(v.Params, value[:len(value):len(value)])
 	}
-	return true
+	return f.err == nil
 }
 
 // appendParamTypes appends the parameter types that the statement's Parse named.
@@ -266,21 +230,12 @@ func (c *Session) appendParamTypes(dst []uint32, o *op) []uint32 {
 	if o.named != nil {
 		types = o.named.original().Types()
 	} else {
-		types = parseTypes(c.unnamedOf(o).parse)
+		_, types = unnamedParse(c.unnamedOf(o).parse)
 	}
 	for i := range int(binary.BigEndian.Uint16(types)) {
 		dst = append(dst, binary.BigEndian.Uint32(types[2+4*i:]))
 	}
 	return dst
-}
-
-// parseTypes gives the end of a Parse message of the unnamed statement: a count and OIDs.
-func parseTypes(parse []byte) []byte {
-	i := 6
-	for parse[i] != 0 {
-		i++
-	}
-	return parse[i+1:]
 }
 
 // several reports whether the messages of a segment go to more than one place, or are more than a server can answer.
