@@ -310,6 +310,10 @@ func (c *Session) chooseReplica(req *backend.Request, deadline time.Time) (*cata
 // maxReplicaTries bounds the replicas tried for one read.
 const maxReplicaTries = 8
 
+// aliveFor is how long a client is taken to be there still after its statement has arrived: a shorter wait for a
+// connection is no reason to look.
+const aliveFor = 20 * time.Millisecond
+
 // leaseFrom leases a connection of the session's role to an instance.
 func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
 	if c.pool == nil || !c.pool.Serves(n) {
@@ -319,7 +323,7 @@ func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.queued && !c.conn.Alive() { // nobody waits for the statement any more
+	if c.queued && c.ticket.Waited(c.srv.now()) >= aliveFor && !c.conn.Alive() { // nobody waits for the statement any more
 		sc.Release(time.Now())
 		return nil, errClientGone
 	}

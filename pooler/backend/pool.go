@@ -68,6 +68,9 @@ type Ticket struct {
 // NewTicket makes a ticket.
 func NewTicket() *Ticket { return &Ticket{got: make(chan grant, 2)} }
 
+// Waited gives how long the holder's present or last wait has lasted by now. Only the holder calls it.
+func (t *Ticket) Waited(now time.Time) time.Duration { return now.Sub(t.since) }
+
 // Paused gives the shard of the pool that the ticket waits at, and whether that is paused.
 func (t *Ticket) Paused() (shard string, paused bool) {
 	p := t.pool.Load()
