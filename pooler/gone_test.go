@@ -22,7 +22,7 @@ func TestClientGoneInQueue(t *testing.T) {
 	waiter.send(q("INSERT INTO t VALUES (1)"))
 	eventually(t, "the client waits", func() bool {
 		got := g.server.pools.Stats()
-		return len(got) == 1 && got[0].Waiting == 1
+		return len(got) == 1 && got[0].Waiting == 1 && got[0].MaxWait >= aliveFor
 	})
 	_ = waiter.conn.Close()
 	simple(t, holder, "COMMIT")
