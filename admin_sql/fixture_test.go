@@ -21,6 +21,8 @@ import (
 // fixture is a small cluster as one moment of it looked: all facts that the relations show, and a record of what the
 // procedures did.
 type fixture struct {
+	job catalog.Job // the last one asked for
+
 	snap     *catalog.Snapshot
 	sessions []SessionRow
 	events   []catalog.Event
@@ -87,6 +89,10 @@ func fixtureSnapshot(t *testing.T) *catalog.Snapshot {
 		{Document: []byte(fixtureTopology), By: "postgres", At: moment.Add(time.Hour)},
 	} {
 		check(catalog.PutTopology(ctx, store, "c", doc, catalog.AnyRev))
+	}
+	for _, j := range fixtureJobs() {
+		_, _, err := catalog.PutJob(ctx, store, "c", j)
+		check(nil, err)
 	}
 	lease, err := store.Lease(ctx, time.Minute)
 	check(nil, err)
@@ -160,7 +166,7 @@ func (f *fixture) schema() *Schema {
 	registry.MustRegister(requests, wait)
 	return New(Inputs{
 		Catalog: f, Sessions: f, Pools: f, Plans: f, Statements: f, Metrics: registry, Parameters: f, Events: f, Choice: f,
-		Gateways: f, Controls: f, Topologies: f,
+		Gateways: f, Controls: f, Topologies: f, Operations: f,
 	})
 }
 

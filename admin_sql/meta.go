@@ -98,10 +98,17 @@ func (s *Schema) metafuncRows() [][]any {
 func signature(args []Argument) string {
 	parts := make([]string, len(args))
 	for i, a := range args {
-		parts[i] = a.Name + " " + TypeName(a.Type)
+		parts[i] = a.mode() + a.Name + " " + TypeName(a.Type)
 		parts[i] += defaultClause(a)
 	}
 	return strings.Join(parts, ", ")
+}
+
+func (a *Argument) mode() string {
+	if a.InOut {
+		return "INOUT "
+	}
+	return ""
 }
 
 func defaultClause(a Argument) string {

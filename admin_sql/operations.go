@@ -2,78 +2,197 @@ package adminsql
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"neki/catalog"
+	"neki/exec"
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 )
 
-// Operations asks the leading admin for what it does to a shard, by the catalog.
+// Operations asks the leading admin for long actions, by the catalog.
 type Operations interface {
-	// PutOperation asks for an operation; catalog.ErrConflict while there is one.
-	PutOperation(ctx context.Context, shard string, o catalog.Operation) error
-	// Operation reads the one under way; catalog.ErrNotFound when there is none.
-	Operation(ctx context.Context, shard string) (catalog.Operation, error)
+	// PutJob asks for a job. While one of the same Key goes on, that one is given, and fresh is false.
+	PutJob(ctx context.Context, j catalog.Job) (_ catalog.Job, fresh bool, err error)
+	// PutOperation asks for an operation on a shard's leadership, gives it an ID, and gives the job that shows it;
+	// catalog.ErrConflict while there is one.
+	PutOperation(ctx context.Context, shard string, o catalog.Operation) (catalog.Job, error)
+	// FollowJob calls seen with each state of a job that this process sees, until seen gives false or ctx ends.
+	// catalog.ErrNotFound: the job is not in the catalog any more.
+	FollowJob(ctx context.Context, id string, seen func(*catalog.Job) bool) error
+	// CancelJob asks for the end of a job and gives it as it was; catalog.ErrNotFound when there is none.
+	CancelJob(ctx context.Context, id, by string) (catalog.Job, error)
 	Rule(ctx context.Context, shard string) (catalog.Rule, error)
 }
 
-// operationLimit is how long an operation may wait until it can be begun.
+// operationLimit is how long a switchover or failover may wait until it can be begun.
 const operationLimit = 30 * time.Second
 
-// operationPoll is how often the catalog is asked whether it is done.
-const operationPoll = 20 * time.Millisecond
+// Of progress, a NOTICE tells at most so often while the step is the same.
+const noticeEvery = 5 * time.Second
+
+// long makes a procedure of one that asks for a long action: it gives one row with the operation's id, and returns when
+// that has ended unless wait is false. ask gives the operation's job, as it was put.
+func (s *Schema) long(p Procedure, ask func(ctx context.Context, c *call) (catalog.Job, error)) *Procedure {
+	yes := "true"
+	waitAt := len(p.Args)
+	p.Args = append(p.Args,
+		Argument{Name: "wait", Type: boolean, Default: &yes, Comment: "false: return at once, with the operation's id"},
+		Argument{Name: "operation", Type: text, Null: true, InOut: true, Comment: "gives the operation's id; what is put in does not matter"},
+	)
+	p.run = func(ctx context.Context, c *call) error {
+		if s.in.Operations == nil {
+			return missing("operations")
+		}
+		j, err := ask(ctx, c)
+		if err != nil {
+			return err
+		}
+		c.shard, c.node, c.operation, c.result = j.Shard, j.Node, j.ID, "operation "+j.ID
+		if wait, _ := c.args[waitAt].(bool); !wait {
+			return nil
+		}
+		return s.await(ctx, c, &j)
+	}
+	return &p
+}
+
+// putJob asks for a job of a kind. The same request while it goes on gives the one that is under way.
+func (s *Schema) putJob(ctx context.Context, c *call, j catalog.Job, args any) (catalog.Job, error) {
+	text, err := json.Marshal(args)
+	if err != nil {
+		return j, err
+	}
+	j.Args, j.By = text, c.by
+	j.Key = fmt.Sprintf("%s %s %s %s", j.Kind, j.Shard, j.Node, text)
+	j, fresh, err := s.in.Operations.PutJob(ctx, j)
+	if err == nil && !fresh {
+		c.notice(pgerr.Notice("operation %s does that already", j.ID))
+	}
+	return j, err
+}
+
+// await waits for a job's end and tells of its steps meanwhile. A cancel of the CALL leaves it running.
+func (s *Schema) await(ctx context.Context, c *call, j *catalog.Job) error {
+	if snap := s.in.Catalog.Snapshot(); snap != nil && snap.Leader() == nil {
+		c.notice(pgerr.Notice("no admin leads at present: operation %s begins when one does", j.ID))
+	}
+	var said catalog.Job
+	var saidAt time.Time
+	var last catalog.Job
+	err := s.in.Operations.FollowJob(ctx, j.ID, func(now *catalog.Job) bool {
+		last = *now
+		if now.State.Final() {
+			return false
+		}
+		news := now.Step != said.Step || now.Error != said.Error || now.Progress != said.Progress && time.Since(saidAt) > noticeEvery
+		if now.State == catalog.JobRunning && now.Step != "" && news {
+			said, saidAt = *now, time.Now()
+			c.notice(progressNotice(now))
+		}
+		return true
+	})
+	switch {
+	case ctx.Err() != nil:
+		return pgerr.New(pgerr.QueryCanceled, "no longer waiting for operation %s, which goes on", j.ID).
+			WithHint("SELECT * FROM neki.operations WHERE id = '%s' shows how it gets on; CALL neki.cancel_operation('%s') ends it.", j.ID, j.ID)
+	case err != nil:
+		return err
+	}
+	return jobEnd(c, &last)
+}
+
+func progressNotice(j *catalog.Job) *pgerr.Error {
+	n := pgerr.Notice("%s: %.0f %%, %s", j.Target, 100*j.Progress, j.Step)
+	if j.BytesTotal > 0 {
+		n = pgerr.Notice("%s: %.0f %%, %s, %d of %d MB", j.Target, 100*j.Progress, j.Step, j.BytesDone>>20, j.BytesTotal>>20)
+	}
+	if j.Error != "" {
+		return n.WithDetail("%s", j.Error)
+	}
+	return n
+}
+
+// jobEnd is what the CALL says of a job that has ended.
+func jobEnd(c *call, j *catalog.Job) error {
+	c.node = j.Node
+	switch j.State {
+	case catalog.JobDone:
+		if j.Step != "" {
+			c.result += ": " + j.Step
+			c.notice(pgerr.Notice("%s: %s", j.Target, j.Step))
+		}
+		return nil
+	case catalog.JobCancelled:
+		return pgerr.New(pgerr.QueryCanceled, "operation %s, %s of %s, was %s", j.ID, j.Kind, j.Target, j.Error)
+	}
+	err := pgerr.New(pgerr.ObjectNotInPrerequisiteState, "the %s of %s was not done: %s", j.Kind, j.Target, j.Error)
+	if j.Hint != "" {
+		return err.WithHint("%s", j.Hint)
+	}
+	return err.WithHint("SELECT * FROM neki.events shows what was tried.")
+}
+
+// operationRow is the row that a long procedure gives.
+func operationRow(ctx context.Context, id string) (exec.Node, error) {
+	table := exec.NewTable(operationColumns(), func(context.Context) ([][]any, error) { return [][]any{{id}}, nil })
+	return table.Open(ctx, exec.Need{})
+}
+
+func operationColumns() []exec.Column {
+	return []exec.Column{{Name: "operation", Type: datum.Of(text)}}
+}
 
 func (s *Schema) operationProcedures() []*Procedure {
 	shard := Argument{Name: "shard", Type: text, Comment: "the uid or name of a shard, as in neki.shards"}
 	candidate := Argument{Name: "candidate", Type: text, Null: true, Comment: "the node that shall lead; NULL = the best"}
 	return []*Procedure{
-		{
+		s.long(Procedure{
 			Name: "switchover", Comment: "Give the lead of a shard to another node, as planned: nothing is lost, clients wait",
-			Args: []Argument{shard, candidate}, run: s.operation(catalog.OpSwitchover),
-		},
-		{
+			Args: []Argument{shard, candidate},
+		}, s.leadership(catalog.OpSwitchover)),
+		s.long(Procedure{
 			Name: "failover", Comment: "Replace the primary of a shard by force: it is killed if it still lives; no acknowledged commit is lost",
-			Args: []Argument{shard}, run: s.operation(catalog.OpFailover),
+			Args: []Argument{shard},
+		}, s.leadership(catalog.OpFailover)),
+		{
+			Name: "cancel_operation", Comment: "End a long action that is under way; what it has done stays done",
+			Args: []Argument{{Name: "operation", Type: text, Comment: "an id of neki.operations"}}, run: s.cancelOperation,
 		},
 	}
 }
 
-// operation asks for one and waits for its end.
-func (s *Schema) operation(kind string) body {
-	return func(ctx context.Context, c *call) error {
-		if s.in.Operations == nil {
-			return missing("operations on shards")
-		}
+// leadership asks for an operation on a shard's leadership.
+func (s *Schema) leadership(kind string) func(ctx context.Context, c *call) (catalog.Job, error) {
+	return func(ctx context.Context, c *call) (catalog.Job, error) {
+		var none catalog.Job
 		snap, err := s.snapshot()
 		if err != nil {
-			return err
+			return none, err
 		}
 		if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
-			return err
+			return none, err
 		}
-		o := catalog.Operation{Kind: kind, Timeout: operationLimit, By: c.by, At: time.Now().UTC()}
-		if len(c.args) > 1 && c.args[1] != nil {
+		o := catalog.Operation{Kind: kind, Timeout: operationLimit, By: c.by}
+		if kind == catalog.OpSwitchover && c.args[1] != nil {
 			if o.Candidate, err = candidateArgument(snap, c.shard, c.args[1]); err != nil {
-				return err
+				return none, err
 			}
 		}
 		rule, err := s.in.Operations.Rule(ctx, c.shard)
 		if err != nil {
-			return err
+			return none, err
 		}
-		o.FromTerm, o.ID = rule.Term, fmt.Sprintf("%s-%s-%d", kind, c.shard, o.At.UnixNano())
-		c.node = rule.Leader
-		err = s.in.Operations.PutOperation(ctx, c.shard, o)
+		o.FromTerm, c.node = rule.Term, rule.Leader
+		j, err := s.in.Operations.PutOperation(ctx, c.shard, o)
 		if errors.Is(err, catalog.ErrConflict) {
-			return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "an operation on shard %s is under way", c.shard).
-				WithHint("SELECT * FROM neki.events shows what was done last.")
+			return none, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "an operation on shard %s is under way", c.shard).
+				WithHint("SELECT * FROM neki.operations WHERE shard = '%s' AND state = 'running' shows it.", c.shard)
 		}
-		if err != nil {
-			return err
-		}
-		return s.awaitOperation(ctx, c, o, rule)
+		return j, err
 	}
 }
 
@@ -90,47 +209,69 @@ func candidateArgument(snap *catalog.Snapshot, shard string, value any) (string,
 	return "", invalidArgument("candidate", value, known)
 }
 
-// awaitOperation waits until the admin has ended the operation, and tells of each change of the shard's rule meanwhile.
-func (s *Schema) awaitOperation(ctx context.Context, c *call, o catalog.Operation, before catalog.Rule) error {
-	tick := time.NewTicker(operationPoll)
-	defer tick.Stop()
-	last := before
-	for {
-		now, err := s.in.Operations.Operation(ctx, c.shard)
-		ended := errors.Is(err, catalog.ErrNotFound) || err == nil && now.ID != o.ID
-		rule, ruleErr := s.in.Operations.Rule(ctx, c.shard)
-		if ruleErr == nil && (rule.Term != last.Term || rule.Sub != last.Sub) {
-			c.notice(pgerr.Notice("shard %s: term %d, %s%s", c.shard, rule.Term, rule.Phase, leaderWords(&rule)))
-			last = rule
-		}
-		if ended && ruleErr == nil {
-			return operationEnd(c, o, rule)
-		}
-		select {
-		case <-ctx.Done():
-			return pgerr.New(pgerr.QueryCanceled, "the %s of shard %s goes on: %w", o.Kind, c.shard, context.Cause(ctx)).
-				WithHint("SELECT * FROM neki.events shows how it ends.")
-		case <-tick.C:
-		}
+func (s *Schema) cancelOperation(ctx context.Context, c *call) error {
+	if s.in.Operations == nil {
+		return missing("operations")
 	}
-}
-
-func leaderWords(r *catalog.Rule) string {
-	switch {
-	case r.Leader == "":
-		return ", its leader is being chosen"
-	case r.Candidate != "" && r.Candidate != r.Leader:
-		return ", " + r.Leader + " leads, " + r.Candidate + " is to"
+	j, err := s.in.Operations.CancelJob(ctx, c.text(0), c.by)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return pgerr.New(pgerr.InvalidParameterValue, "no operation has the id \"%s\"", c.text(0)).
+			WithHint("Allowed values: those of SELECT id FROM neki.operations WHERE state IN ('pending', 'running').")
 	}
-	return ", " + r.Leader + " leads"
-}
-
-func operationEnd(c *call, o catalog.Operation, rule catalog.Rule) error {
-	if rule.Term <= o.FromTerm {
-		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "the %s of shard %s was not done: %s still leads", o.Kind, c.shard, rule.Leader).
-			WithHint("SELECT * FROM neki.events says why.")
+	if err != nil {
+		return err
 	}
-	c.node = rule.Leader
-	c.result = fmt.Sprintf("%s leads in term %d", rule.Leader, rule.Term)
+	c.shard, c.node = j.Shard, j.Node
+	if j.State.Final() {
+		c.notice(pgerr.Notice("operation %s has ended already: %s", j.ID, j.State))
+	}
 	return nil
+}
+
+func (s *Schema) operations() *Relation {
+	return &Relation{
+		Schema: SchemaName, Name: "operations", Comment: "Long actions, newest first: those under way, and the last 200 that have ended",
+		Columns: []Column{
+			{"id", text, "what neki.cancel_operation takes"},
+			{"kind", text, "the procedure that asked for it, or what the admin does by itself"},
+			{"target", text, "what it is about"},
+			{"shard", text, "shard concerned"},
+			{"node", text, "instance concerned"},
+			{"state", text, "pending, running, done, failed or cancelled"},
+			{"progress", float8, "0 to 1"},
+			{"step", text, "what it does now, or did last"},
+			{"bytes_done", int8, "of what is copied"},
+			{"bytes_total", int8, "of what is copied"},
+			{"attempts", int4, "times it failed and was tried again"},
+			{"error", text, "why it failed; while it runs, why the last attempt did"},
+			{"by", text, "role that asked for it, or admin"},
+			{"args", jsonb, "what it was asked with"},
+			{"requested_at", timestamptz, "when it was asked for"},
+			{"started_at", timestamptz, "when it was begun"},
+			{"finished_at", timestamptz, "when it ended"},
+		},
+		rows: ignoreArgs(func(context.Context) ([][]any, error) {
+			snap, err := s.snapshot()
+			if err != nil {
+				return nil, err
+			}
+			rows := make([][]any, 0, len(snap.Jobs))
+			for i := len(snap.Jobs) - 1; i >= 0; i-- {
+				rows = append(rows, jobRow(snap.Jobs[i]))
+			}
+			return rows, nil
+		}),
+	}
+}
+
+func jobRow(j *catalog.Job) []any {
+	var args any
+	if len(j.Args) > 0 {
+		args = string(j.Args)
+	}
+	return []any{
+		j.ID, j.Kind, orNull(j.Target), orNull(j.Shard), orNull(j.Node), string(j.State), j.Progress, orNull(j.Step),
+		orNull(j.BytesDone), orNull(j.BytesTotal), int32(j.Attempts), orNull(j.Error), orNull(j.By), args,
+		timeOrNull(j.At), timeOrNull(j.StartedAt), timeOrNull(j.FinishedAt),
+	}
 }

@@ -23,6 +23,8 @@ type call struct {
 	shard, node string
 	result      string
 
+	operation string // id of the operation it asked for
+
 	revision int64 // what neki.set_topology made
 }
 
@@ -198,15 +200,18 @@ const recordTimeout = 2 * time.Second
 
 // describeCall writes the call as SQL.
 func describeCall(p *Procedure, args []any) string {
-	parts := make([]string, len(args))
+	parts := make([]string, 0, len(args))
 	for i, a := range args {
+		name := p.Args[i].Name
 		switch v := a.(type) {
 		case nil:
-			parts[i] = p.Args[i].Name + " => NULL"
+			if !p.Args[i].InOut {
+				parts = append(parts, name+" => NULL")
+			}
 		case string:
-			parts[i] = p.Args[i].Name + " => " + quoteLiteral(shorten(v))
+			parts = append(parts, name+" => "+quoteLiteral(shorten(v)))
 		default:
-			parts[i] = fmt.Sprintf("%s => %v", p.Args[i].Name, v)
+			parts = append(parts, fmt.Sprintf("%s => %v", name, v))
 		}
 	}
 	return "neki." + p.Name + "(" + strings.Join(parts, ", ") + ")"

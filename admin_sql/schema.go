@@ -34,6 +34,7 @@ type Argument struct {
 	Type    uint32
 	Default *string // text form of the default; nil = the argument must be given, unless it may be NULL
 	Null    bool    // it may be NULL, and is when it is not given
+	InOut   bool    // of a procedure: it is given back, in the row that the CALL gives
 	Comment string
 }
 
@@ -57,7 +58,7 @@ type Relation struct {
 type Procedure struct {
 	Name    string
 	Comment string
-	Args    []Argument
+	Args    []Argument // with one that is InOut, the CALL gives a row with call.operation in it
 
 	// run gets the arguments in order, each a Go value of its type (string, int32, bool ...) or nil for NULL.
 	run func(ctx context.Context, c *call) error

@@ -1,6 +1,8 @@
 package adminsql
 
 import (
+	"slices"
+
 	"neki/internal/pgerr"
 )
 
@@ -35,6 +37,10 @@ func (r *Relation) checkRead(sess Session) error {
 	}
 	return pgerr.New(pgerr.InsufficientPrivilege, "permission denied for %s %s", kind, r.FullName()).
 		WithHint("Role \"%s\" must be a member of %s.", sess.User(), needed)
+}
+
+func (p *Procedure) givesRow() bool {
+	return slices.ContainsFunc(p.Args, func(a Argument) bool { return a.InOut })
 }
 
 func (p *Procedure) checkCall(sess Session) error {

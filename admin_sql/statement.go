@@ -72,10 +72,13 @@ func (s *Schema) prepareCall(stmt *sqlparse.Statement, unqualified bool, paramTy
 }
 
 func (st *statement) Columns() []exec.Column {
-	if st.call != nil {
-		return nil
+	switch {
+	case st.call == nil:
+		return st.spec.Columns()
+	case st.call.givesRow():
+		return operationColumns()
 	}
-	return st.spec.Columns()
+	return nil
 }
 
 func (st *statement) ParamTypes() []uint32 {
@@ -110,8 +113,11 @@ func (st *statement) Run(ctx context.Context, env *exec.Env, notice func(*pgerr.
 	if notice == nil {
 		notice = func(*pgerr.Error) {}
 	}
-	_, err = st.schema.execute(ctx, st.call, sess, args, notice)
-	return nil, err
+	c, err := st.schema.execute(ctx, st.call, sess, args, notice)
+	if err != nil || !st.call.givesRow() {
+		return nil, err
+	}
+	return operationRow(ctx, c.operation)
 }
 
 func (st *statement) checkRights(sess Session) error {

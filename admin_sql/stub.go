@@ -184,7 +184,7 @@ func (p *Procedure) writeStub(b *strings.Builder) {
 func writeStubRoutine(b *strings.Builder, kind, schema, name string, args []Argument, clauses, comment string) {
 	declared, types := make([]string, len(args)), make([]string, len(args))
 	for i, a := range args {
-		declared[i], types[i] = quoteIdent(a.Name)+" "+TypeName(a.Type), TypeName(a.Type)
+		declared[i], types[i] = a.mode()+quoteIdent(a.Name)+" "+TypeName(a.Type), TypeName(a.Type)
 		declared[i] += defaultClause(a)
 	}
 	object := fmt.Sprintf("%s %s.%s(%s)", kind, schema, quoteIdent(name), strings.Join(types, ", "))

@@ -171,12 +171,25 @@ func GetOperation(ctx context.Context, store Store, cluster, shard string) (Oper
 	return o, err
 }
 
-// PutOperation asks for an operation; ErrConflict when there is one already.
+// PutOperation asks for an operation, and puts the job that shows it; ErrConflict when there is one already.
 func PutOperation(ctx context.Context, store Store, cluster, shard string, o Operation) (int64, error) {
-	if err := checkNames(cluster, shard); err != nil {
+	if err := checkNames(cluster, shard, o.ID); err != nil {
 		return 0, err
 	}
-	return putJSON(ctx, store, OpKey(cluster, shard), o, 0)
+	text, err := json.Marshal(o)
+	if err != nil {
+		return 0, fmt.Errorf("catalog: encode operation %s: %w", o.ID, err)
+	}
+	job, err := json.Marshal(JobOf(shard, &o))
+	if err != nil {
+		return 0, fmt.Errorf("catalog: encode the job of operation %s: %w", o.ID, err)
+	}
+	key, jobKey := OpKey(cluster, shard), JobKey(cluster, o.ID)
+	rev, err := store.Txn(ctx, []Cond{Absent(key), Absent(jobKey)}, []Op{PutOp(key, text), PutOp(jobKey, job)})
+	if err != nil {
+		return 0, fmt.Errorf("catalog: put %s: %w", key, err)
+	}
+	return rev, nil
 }
 
 // PutParameter writes a parameter's text; scope is gateway or admin. Whether the text is good is the caller's to check.

@@ -155,7 +155,7 @@ const (
 
 // Operation is what an operator asked for of a shard: one at a time, until it is done or given up.
 type Operation struct {
-	ID         string        `json:"op_id"`
+	ID         string        `json:"op_id"` // of its Job, too: NewJobID
 	Kind       string        `json:"kind"`
 	Candidate  string        `json:"candidate,omitempty"` // "" = the best
 	AcceptLoss bool          `json:"accept_loss,omitempty"`

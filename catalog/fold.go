@@ -18,6 +18,8 @@ type documents struct {
 
 	topology    *Topology // of the document with that ModRev; 0: there is none
 	topologyRev int64
+
+	jobs map[string]*Job // by key, as last decoded: there are many that don't change any more
 }
 
 // replace takes a whole listing and reports whether anything is different.
@@ -65,6 +67,7 @@ func fold(d *documents, cluster string, log *slog.Logger) *Snapshot {
 		}
 	}
 	f.finish()
+	d.foldJobs(f.snap, log)
 	f.snap.topology = d.compile(f.snap, log)
 	return f.snap
 }
@@ -93,6 +96,29 @@ func (d *documents) compile(s *Snapshot, log *slog.Logger) *Topology {
 	}
 	d.topology, d.topologyRev = t, doc.ModRev
 	return t
+}
+
+// foldJobs gives a Snapshot its jobs. One whose document is as it was is not decoded again.
+func (d *documents) foldJobs(s *Snapshot, log *slog.Logger) {
+	next := map[string]*Job{}
+	prefix := JobKey(s.Cluster, "")
+	for key, e := range d.entries {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		j := d.jobs[key]
+		if j == nil || j.ModRev != e.ModRev {
+			j = &Job{}
+			if err := decode(e, j); err != nil {
+				log.Error("catalog document left out", "key", key, "error", err)
+				continue
+			}
+			j.ModRev = e.ModRev
+		}
+		next[key] = j
+	}
+	d.jobs = next
+	s.Jobs = slices.SortedFunc(maps.Values(next), func(a, b *Job) int { return strings.Compare(a.ID, b.ID) })
 }
 
 func (f *folder) add(path []string, e Entry) error {

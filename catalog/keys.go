@@ -1,6 +1,10 @@
 package catalog
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
 
 // Keys are slash paths. Names in them have no slash: see ValidName.
 const root = "/neki/v1/"
@@ -24,6 +28,15 @@ func HistoryKey(cluster, shard string, term int64) string {
 
 // OpKey gives the key of the one action that a shard undergoes.
 func OpKey(cluster, shard string) string { return ShardPrefix(cluster, shard) + "op" }
+
+// JobKey gives the key of a Job.
+func JobKey(cluster, id string) string { return Prefix(cluster) + "operations/" + id }
+
+// jobIndexKey gives the key that holds the ID of the job of a Key that goes on. The Key may be any text.
+func jobIndexKey(cluster, key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return Prefix(cluster) + "operation_keys/" + hex.EncodeToString(sum[:16])
+}
 
 // BackupKey gives the key of a backup.
 func BackupKey(cluster, shard, id string) string {

@@ -23,6 +23,7 @@ type Snapshot struct {
 	Admins     []Admin
 	Profiles   []Profile
 	Parameters []ClusterParameter
+	Jobs       []*Job // long actions, oldest first
 	// TopologyDocument is the document that Topology gives compiled; its Revision is 0 when none was ever set.
 	TopologyDocument TopologyDocument
 

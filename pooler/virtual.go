@@ -33,8 +33,13 @@ type formats []int16
 // virtualBudget bounds the memory of one statement over the neki schema.
 const virtualBudget = 64 << 20
 
-// virtualLimit bounds the time of one.
-const virtualLimit = time.Minute
+// virtualLimit bounds the time of one; a CALL may wait for an action to end, such as the restore of a replica.
+const (
+	virtualLimit = time.Minute
+	callLimit    = 48 * time.Hour
+)
+
+const callTag = "CALL"
 
 // virtual answers a statement over the neki schema. params are the bound values.
 func (c *Session) virtual(dst []byte, p *plan.Plan, params []datum.Datum, f formats, describe bool) ([]byte, error) {
@@ -88,12 +93,20 @@ func dataRows(columns []exec.Column, f formats) encoder {
 
 // runVirtual runs a prepared statement and gives a message for each row, and the command tag.
 func (c *Session) runVirtual(rows [][]byte, prepared admin.Prepared, params []datum.Datum, encode encoder) ([][]byte, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), virtualLimit) //nolint:forbidigo // bounded here and by cancel
+	limit := virtualLimit
+	if prepared.Tag() == callTag {
+		limit = callLimit
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit) //nolint:forbidigo // bounded here and by cancel
 	defer cancel()
 	stop := c.cancelOnInterrupt(cancel)
 	defer stop()
 	env := c.virtualEnv(params)
-	node, err := prepared.Run(ctx, env, c.notice)
+	node, err := prepared.Run(ctx, env, func(n *pgerr.Error) {
+		if !c.notice(n) {
+			cancel() // the client is gone
+		}
+	})
 	if err != nil {
 		return nil, "", c.virtualError(ctx, err)
 	}
@@ -105,6 +118,9 @@ func (c *Session) runVirtual(rows [][]byte, prepared admin.Prepared, params []da
 	for {
 		b, err := node.Next(ctx)
 		if errors.Is(err, io.EOF) {
+			if prepared.Tag() == callTag {
+				return rows, callTag, nil
+			}
 			return rows, prepared.Tag() + " " + strconv.Itoa(len(rows)), nil
 		}
 		if err != nil {
@@ -150,9 +166,10 @@ func (c *Session) cancelOnInterrupt(cancel context.CancelFunc) (stop func()) {
 	}
 }
 
-// notice sends a NOTICE at once: progress of a procedure.
-func (c *Session) notice(n *pgerr.Error) {
-	_, _ = c.conn.Write(encodeError(nil, n)) // a client that is gone is noticed at the next write
+// notice sends a NOTICE at once: progress of a procedure. false: the client is gone.
+func (c *Session) notice(n *pgerr.Error) bool {
+	_, err := c.conn.Write(encodeError(nil, n))
+	return err == nil
 }
 
 func (c *Session) virtualEnv(params []datum.Datum) *exec.Env {

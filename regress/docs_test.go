@@ -85,6 +85,8 @@ func arguments(args []adminsql.Argument) string {
 		part := a.Name + " " + adminsql.TypeName(a.Type)
 		if a.Default != nil {
 			part += " DEFAULT " + *a.Default
+		} else if a.Null {
+			part += " DEFAULT NULL"
 		}
 		parts = append(parts, part)
 	}

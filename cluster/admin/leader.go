@@ -105,6 +105,7 @@ func (a *Admin) lead(ctx context.Context, epoch int64) error {
 		return err
 	}
 	a.record(ctx, catalog.Event{Kind: "leader", Detail: "leads from now on"})
+	runner := newJobRunner(l)
 	var loops errgroup.Group
 	defer loops.Wait() //nolint:errcheck // loops return nothing
 	ctx, cancel := context.WithCancel(ctx)
@@ -112,6 +113,7 @@ func (a *Admin) lead(ctx context.Context, epoch int64) error {
 	for ctx.Err() == nil {
 		changed := a.live.Changed()
 		l.look(ctx, &loops)
+		runner.look(ctx, a.live.Snapshot(), &loops)
 		sleep(ctx, lookAround)
 		select {
 		case <-ctx.Done():

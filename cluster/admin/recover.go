@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -196,14 +197,45 @@ func (s *shardLoop) writeRule(ctx context.Context, v *view, action decide.Action
 			return err
 		}
 	}
-	if action.EndOp != "" && v.shard.Op != nil {
-		ops = append(ops, catalog.DeleteOp(opKey))
+	if op := v.shard.Op; op != nil {
+		if err := put(catalog.JobKey(cluster, op.ID), jobOf(s.uid, op, &v.shard.Rule, action)); err != nil {
+			return err
+		}
+		if action.EndOp != "" {
+			ops = append(ops, catalog.DeleteOp(opKey))
+		}
 	}
 	if _, err := s.l.a.cfg.Store.Txn(ctx, conds, ops); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	s.noteWrite(ctx, v, action)
 	return nil
+}
+
+// jobOf gives the job that shows an operation after a write.
+func jobOf(shard string, op *catalog.Operation, before *catalog.Rule, action decide.Action) catalog.Job {
+	j := catalog.JobOf(shard, op)
+	r := cmp.Or(action.Rule, before)
+	switch j.Node = r.Leader; {
+	case r.Phase == decide.PhaseSwitching:
+		j.Progress, j.Step = 0.2, r.Leader+" hands over to "+r.Candidate
+	case r.Phase == decide.PhasePromoting && r.Leader == "":
+		j.Progress, j.Step = 0.4, "the next leader is chosen"
+	case r.Phase == decide.PhasePromoting:
+		j.Progress, j.Step = 0.6, r.Leader+" is promoted"
+	case r.Term > op.FromTerm:
+		j.Progress, j.Step = 0.9, r.Leader+" leads"
+	}
+	if action.EndOp == "" {
+		return j
+	}
+	j.FinishedAt = time.Now().UTC()
+	if how, done := strings.CutPrefix(action.EndOp, "done: "); done {
+		j.State, j.Progress, j.Step = catalog.JobDone, 1, how
+	} else {
+		j.State, j.Error, j.Step = catalog.JobFailed, action.EndOp, ""
+	}
+	return j
 }
 
 // noteWrite records what was written, beside the loop.

@@ -1,45 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
-
-	"neki/catalog"
 )
-
-// operations are what operators ask of a shard.
-type operations struct {
-	store   catalog.Store
-	cluster string
-}
-
-// PutOperation asks for an operation.
-func (o operations) PutOperation(ctx context.Context, shard string, op catalog.Operation) error {
-	ctx, cancel := context.WithTimeout(ctx, catalogWait)
-	defer cancel()
-	_, err := catalog.PutOperation(ctx, o.store, o.cluster, shard, op)
-	return unavailable(err)
-}
-
-// Operation reads the one under way.
-func (o operations) Operation(ctx context.Context, shard string) (catalog.Operation, error) {
-	ctx, cancel := context.WithTimeout(ctx, catalogWait)
-	defer cancel()
-	op, err := catalog.GetOperation(ctx, o.store, o.cluster, shard)
-	return op, unavailable(err)
-}
-
-// Rule reads who leads.
-func (o operations) Rule(ctx context.Context, shard string) (catalog.Rule, error) {
-	ctx, cancel := context.WithTimeout(ctx, catalogWait)
-	defer cancel()
-	r, err := catalog.GetRule(ctx, o.store, o.cluster, shard)
-	return r, unavailable(err)
-}
 
 func switchoverCommand() *cli.Command {
 	return shardCommand("switchover", "give the lead of a shard to another node, as planned", "SHARD [CANDIDATE]", 2)

@@ -1,0 +1,65 @@
+package adminsql
+
+import (
+	"context"
+	"fmt"
+
+	"neki/catalog"
+)
+
+// The long actions of the fixture: each ends at once, those on shard sh2 badly.
+
+func (f *fixture) PutJob(_ context.Context, j catalog.Job) (catalog.Job, bool, error) {
+	j.ID, j.State = "20000101T000000000001", catalog.JobPending
+	return j, j.Node != "sh1-c", f.put(j)
+}
+
+func (f *fixture) PutOperation(_ context.Context, shard string, o catalog.Operation) (catalog.Job, error) {
+	if shard == "sh2" && o.Kind == catalog.OpFailover {
+		return catalog.Job{}, catalog.ErrConflict
+	}
+	o.ID = "20000101T000000000002"
+	j := catalog.JobOf(shard, &o)
+	return j, f.put(j)
+}
+
+func (f *fixture) put(j catalog.Job) error {
+	f.job = j
+	return f.do(fmt.Sprintf("put %s of %s: shard %q, node %q, args %s, key %q", j.Kind, j.Target, j.Shard, j.Node, j.Args, j.Key))
+}
+
+func (f *fixture) FollowJob(ctx context.Context, _ string, seen func(*catalog.Job) bool) error {
+	j := f.job
+	j.State, j.Progress, j.Step, j.BytesDone, j.BytesTotal = catalog.JobRunning, .5, "works", 1<<20, 2<<20
+	if !seen(&j) || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	j.State, j.Progress, j.Step, j.Node = catalog.JobDone, 1, "all is well", "sh1-b"
+	if j.Shard == "sh2" {
+		j.State, j.Step, j.Error, j.Hint = catalog.JobFailed, "", "given up: nobody can lead", "Add a replica."
+	}
+	seen(&j)
+	return nil
+}
+
+func (f *fixture) CancelJob(_ context.Context, id, by string) (catalog.Job, error) {
+	switch id {
+	case "20000101T000000":
+		return catalog.Job{ID: id, State: catalog.JobRunning, Shard: "sh1"}, f.do("cancel " + id + " by " + by)
+	case "19991231T000000":
+		return catalog.Job{ID: id, State: catalog.JobDone}, nil
+	}
+	return catalog.Job{}, catalog.ErrNotFound
+}
+
+func (f *fixture) Rule(_ context.Context, shard string) (catalog.Rule, error) {
+	return catalog.Rule{Term: 3, Leader: shard + "-a"}, nil
+}
+
+// fixtureJobs are what neki.operations shows.
+func fixtureJobs() []catalog.Job {
+	return []catalog.Job{
+		{Kind: "restart_node", Target: "node sh1-b", Shard: "sh1", Node: "sh1-b", By: "oscar", At: moment},
+		{Kind: "create_shard", Target: "shard sh3", By: "oscar", Args: []byte(`{"count": 1}`), At: moment},
+	}
+}
