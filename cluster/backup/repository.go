@@ -115,8 +115,8 @@ func cmpOr(a, b int) int {
 	return b
 }
 
-// Backup reads one backup's description, or gives ErrNotExist.
-func (r *Repository) Backup(ctx context.Context, id string) (Backup, error) {
+// Get reads one backup's description, or gives ErrNotExist.
+func (r *Repository) Get(ctx context.Context, id string) (Backup, error) {
 	if !catalog.ValidName(id) {
 		return Backup{}, fmt.Errorf("backup %q: %w", id, ErrNotExist)
 	}

@@ -64,7 +64,7 @@ func TestPushWAL(t *testing.T) {
 		}
 	}
 	dst := filepath.Join(t.TempDir(), "RECOVERYXLOG")
-	if err := r.FetchWAL(t.Context(), segment, dst, Limit{}, nil); err != nil {
+	if err := r.FetchWAL(t.Context(), segment, dst, Limit{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(dst); err != nil || string(got) != "first" {
@@ -104,7 +104,7 @@ func TestCutShort(t *testing.T) {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.FetchWAL(t.Context(), name, filepath.Join(dir, "out"), Limit{}, nil); err == nil || errors.Is(err, ErrNotExist) {
+		if err := r.FetchWAL(t.Context(), name, filepath.Join(dir, "out"), Limit{}); err == nil || errors.Is(err, ErrNotExist) {
 			t.Errorf("%d of %d bytes: %v", len(damaged), len(whole), err)
 		}
 		if left, _ := os.ReadDir(dir); len(left) != 0 {
@@ -229,7 +229,7 @@ func TestContiguousAndExpire(t *testing.T) {
 	if got, err := r.Contiguous(t.Context(), mid, 0); err != nil || got != (Reach{2, 0x7000000}) {
 		t.Errorf("after expiry: %v, %v", got, err)
 	}
-	if err := r.FetchWAL(t.Context(), segment(1, 3), filepath.Join(t.TempDir(), "x"), Limit{}, nil); !errors.Is(err, ErrNotExist) {
+	if err := r.FetchWAL(t.Context(), segment(1, 3), filepath.Join(t.TempDir(), "x"), Limit{}); !errors.Is(err, ErrNotExist) {
 		t.Errorf("a segment that nobody needs: %v", err)
 	}
 }

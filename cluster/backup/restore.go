@@ -32,7 +32,7 @@ type RestoreOptions struct {
 // after a base backup, backup_label and backup_manifest included: the caller writes how WAL is fetched, makes
 // standby.signal or recovery.signal, and flushes the file system. Content that doesn't match the description is an error.
 func (r *Repository) Restore(ctx context.Context, id, dataDir string, o RestoreOptions) (Backup, error) {
-	b, err := r.Backup(ctx, id)
+	b, err := r.Get(ctx, id)
 	if err != nil {
 		return b, fmt.Errorf("backup %s of shard %s: %w", id, r.shard, err)
 	}

@@ -37,21 +37,27 @@ func (r *Repository) walKey(name string) (key string, zipped, ok bool) {
 // PushWAL archives a file of pg_wal and returns once it is durable. It is archive_command's work: the same file may come
 // again, also from another server; other content under the name is ErrDifferent and changes nothing.
 func (r *Repository) PushWAL(ctx context.Context, file string) error {
-	key, zipped, ok := r.walKey(filepath.Base(file))
-	if !ok {
-		return fmt.Errorf("archive: %s is no WAL file", filepath.Base(file))
-	}
-	content, err := os.ReadFile(file) // one segment: a retry needs it again
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("archive: %w", err)
 	}
+	return r.PushContent(ctx, filepath.Base(file), content)
+}
+
+// PushContent is PushWAL for a file that has been read.
+func (r *Repository) PushContent(ctx context.Context, name string, content []byte) error {
+	key, zipped, ok := r.walKey(name)
+	if !ok {
+		return fmt.Errorf("archive: %s is no WAL file", name)
+	}
 	body := content
 	if zipped {
+		var err error
 		if body, err = compress(content); err != nil {
 			return err
 		}
 	}
-	err = r.store.Put(ctx, key, bytes.NewReader(body))
+	err := r.store.Put(ctx, key, bytes.NewReader(body))
 	if !errors.Is(err, ErrExists) {
 		return err
 	}
@@ -156,32 +162,41 @@ func (l Limit) Allows(name string) bool {
 	return false
 }
 
-// FetchWAL puts a file of the archive at dst, whole or not at all; ErrNotExist when there is none that the limit allows.
-// It is restore_command's work.
-func (r *Repository) FetchWAL(ctx context.Context, name, dst string, limit Limit, own func(path string) error) error {
+// OpenWAL reads a file of the archive; ErrNotExist when there is none that the limit allows. One that is damaged gives
+// an error at its end.
+func (r *Repository) OpenWAL(ctx context.Context, name string, limit Limit) (io.ReadCloser, error) {
 	key, zipped, ok := r.walKey(name)
 	if !ok || !limit.Allows(name) {
-		return fmt.Errorf("WAL file %s: %w", name, ErrNotExist)
+		return nil, fmt.Errorf("WAL file %s: %w", name, ErrNotExist)
 	}
-	in, err := r.open(ctx, key, zipped)
+	return r.open(ctx, key, zipped)
+}
+
+// FetchWAL puts a file of the archive at dst, whole or not at all; ErrNotExist when there is none that the limit allows.
+func (r *Repository) FetchWAL(ctx context.Context, name, dst string, limit Limit) error {
+	in, err := r.OpenWAL(ctx, name, limit)
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // opened for reading
+	if err := errors.Join(place(ctx, in, dst), in.Close()); err != nil {
+		return fmt.Errorf("WAL file %s: %w", name, err)
+	}
+	return nil
+}
+
+// place writes a file by way of a flushed neighbour.
+func place(ctx context.Context, in io.Reader, dst string) error {
 	f, err := os.CreateTemp(filepath.Dir(dst), partial+"*")
 	if err != nil {
 		return err
 	}
 	err = fillAndSync(ctx, f, in)
-	if err == nil && own != nil {
-		err = own(f.Name())
-	}
 	if err == nil {
 		err = os.Rename(f.Name(), dst)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("%s: %w", key, err)
+		return err
 	}
 	return syncDir(filepath.Dir(dst))
 }
