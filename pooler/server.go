@@ -66,6 +66,8 @@ type Config struct {
 	ForwardCancel func(key *pgwire.CancelKey)
 	// SchemaChanged tells all gateways that DDL may have changed what plans depend on; nil: there are no others.
 	SchemaChanged func(ctx context.Context) error
+	// Commits decides on commits over several shards; nil: there are none under __neki.tx_mode = 'atomic'.
+	Commits *catalog.Coordinator
 	// SetPaused writes into the catalog whether the clients of a shard are held, and returns when Cluster shows it. nil:
 	// shards can't be paused.
 	SetPaused func(ctx context.Context, shard string, on bool) error
@@ -109,6 +111,8 @@ type Server struct {
 	ending     atomic.Bool // drained for long enough: nothing is cleared up any more, all connections are closed
 	drainLimit time.Duration
 	tokens     atomic.Uint64 // of unnamed statements
+
+	atCommitStep func(step string) // tests stop the gateway there; nil: nothing does
 }
 
 // mockSecret makes the gateways of a cluster show an unknown user the same salt: else two of them would tell that there is

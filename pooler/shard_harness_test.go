@@ -63,7 +63,8 @@ func (s *shardServers) get(t testing.TB, n int) []*testpg.Server {
 type shards struct {
 	*gateway
 	servers []*testpg.Server
-	plain   *pgx.Conn // to a database like the shards', past the gateway
+	plain   *pgx.Conn     // to a database like the shards', past the gateway
+	lease   catalog.Lease // of the gateway's coordinator
 }
 
 // twoShards places t, u and w by key: 1 is on sh1, 2 on sh2; ref is on both, everything else on sh1.
@@ -106,8 +107,10 @@ func startShards(t testing.TB, n int, document string, o gatewayOptions) *shards
 		wg.Go(func() { s.report(ctx, shardNode(i), server) })
 	}
 	<-s.live.Ready()
+	commits := s.coordinator()
 	wrapped := o.config
 	o.config = func(cfg *Config) {
+		cfg.Commits = commits
 		cfg.SchemaChanged = func(ctx context.Context) error { return catalog.TouchSchema(ctx, s.store, testCluster) }
 		if wrapped != nil {
 			wrapped(cfg)
@@ -115,6 +118,20 @@ func startShards(t testing.TB, n int, document string, o gatewayOptions) *shards
 	}
 	s.serve(ctx, cancel, &wg, log, o)
 	return s
+}
+
+// coordinator registers one for the gateway.
+func (s *shards) coordinator() *catalog.Coordinator {
+	s.t.Helper()
+	commits := catalog.NewCoordinator(s.store, testCluster, "gw1")
+	var err error
+	if s.lease, err = s.store.Lease(s.t.Context(), time.Minute); err == nil {
+		err = commits.Register(s.t.Context(), s.lease)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return commits
 }
 
 func shardNode(i int) string { return fmt.Sprintf("sh%d-a", i+1) }

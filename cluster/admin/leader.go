@@ -110,6 +110,7 @@ func (a *Admin) lead(ctx context.Context, epoch int64) error {
 	defer loops.Wait() //nolint:errcheck // loops return nothing
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	loops.Go(func() error { l.followCommits(ctx); return nil })
 	for ctx.Err() == nil {
 		changed := a.live.Changed()
 		l.look(ctx, &loops)

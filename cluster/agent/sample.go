@@ -211,6 +211,15 @@ func (s *sampler) connect(ctx context.Context) error {
 
 // connect opens a superuser connection over the Unix socket.
 func (a *Agent) connect(ctx context.Context, database string, timeout time.Duration) (*pgx.Conn, error) {
+	cfg, err := a.connConfig(database, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, cfg)
+}
+
+// connConfig is how connect connects.
+func (a *Agent) connConfig(database string, timeout time.Duration) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(a.pg.LocalDSN(database))
 	if err != nil {
 		return nil, err
@@ -221,7 +230,7 @@ func (a *Agent) connect(ctx context.Context, database string, timeout time.Durat
 	} {
 		cfg.RuntimeParams[name] = value
 	}
-	return pgx.ConnectConfig(ctx, cfg)
+	return cfg, nil
 }
 
 func (s *sampler) disconnect() {

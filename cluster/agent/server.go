@@ -97,6 +97,7 @@ func (a *Agent) routes() http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, req *http.Request) {
 		writeJSON(w, http.StatusOK, a.Status(req.Context()))
 	})
+	mux.HandleFunc("POST /v1/prepared", a.handlePrepared)
 	plain := func(o Order) Order { return o }
 	ofLead := func(o LeadOrder) Order { return o.Order }
 	ofReplace := func(o ReplaceOrder) Order { return o.Order }

@@ -46,11 +46,12 @@ type gatewayConfig struct {
 
 // gateway is a pooler.Server with all that it needs around it.
 type gateway struct {
-	cfg    gatewayConfig
-	log    *slog.Logger
-	params *parameters
-	server *pooler.Server
-	ready  chan struct{} // closed when clients are accepted
+	cfg     gatewayConfig
+	log     *slog.Logger
+	params  *parameters
+	commits *catalog.Coordinator
+	server  *pooler.Server
+	ready   chan struct{} // closed when clients are accepted
 }
 
 const (
@@ -66,7 +67,10 @@ func newGateway(cfg gatewayConfig) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &gateway{cfg: cfg, log: cfg.Log.With("gateway", cfg.ID), params: params, ready: make(chan struct{})}, nil
+	return &gateway{
+		cfg: cfg, log: cfg.Log.With("gateway", cfg.ID), params: params, ready: make(chan struct{}),
+		commits: catalog.NewCoordinator(cfg.Store, cfg.Cluster, cfg.ID),
+	}, nil
 }
 
 // Run serves clients until ctx ends and the last of them has left. It needs the catalog to begin; from then on it goes
@@ -153,6 +157,9 @@ func (g *gateway) register(ctx, background context.Context, around *sync.WaitGro
 				if err != nil {
 					return err
 				}
+				if err := g.commits.Register(ctx, lease); err != nil {
+					return err
+				}
 				registered.Store(&registration{lease, r})
 				switch given := r.Index + 1; index {
 				case 0:
@@ -204,7 +211,7 @@ func (g *gateway) build(ctx context.Context, index int, login pooler.SystemLogin
 	g.server, err = pooler.New(pooler.Config{
 		ID: g.cfg.ID, Index: index, Cell: g.cfg.Cell, Version: version(), Listeners: g.cfg.Listeners, TLS: g.cfg.TLS,
 		BackendTLS: g.cfg.BackendTLS, Auth: g.cfg.Auth, System: login, Cluster: g.cfg.Live, Parameters: g.params.now(),
-		Virtual: schema, SchemaChanged: g.schemaChanged, SetPaused: g.setPaused, Reload: g.reload, Log: g.log,
+		Virtual: schema, SchemaChanged: g.schemaChanged, SetPaused: g.setPaused, Commits: g.commits, Reload: g.reload, Log: g.log,
 		ForwardCancel: func(key *pgwire.CancelKey) { g.forwardCancel(ctx, key) },
 	})
 	if err != nil {

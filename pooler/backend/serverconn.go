@@ -36,6 +36,7 @@ type ServerConn struct {
 	idle    time.Time
 	retire  time.Time // not reused after this
 	broken  bool
+	warned  bool         // the last Exec brought a notice
 	user    uint64       // the session that had it last
 	evicts  bool         // a prepared statement had to make room
 	others  bool         // it has prepared statements that prepared does not know
@@ -199,11 +200,16 @@ func (sc *ServerConn) Exec(sql string, buf []byte) (rows [][]string, err error) 
 		return nil, fmt.Errorf("%s: %w", sc.Node(), err)
 	}
 	sc.unnamed = 0 // a Query drops the unnamed statement
+	sc.warned = x.warned
 	if x.failed != nil {
 		return nil, x.failed
 	}
 	return x.rows, nil
 }
+
+// Warned reports whether the last Exec brought a notice of any kind: a COMMIT PREPARED that no standby has acknowledged
+// succeeds with one.
+func (sc *ServerConn) Warned() bool { return sc.warned }
 
 // execState decodes the answers of one Exec.
 type execState struct {
@@ -211,6 +217,7 @@ type execState struct {
 	held   []byte
 	rows   [][]string
 	failed *pgerr.Error
+	warned bool
 }
 
 func (x *execState) onChunk(chunk []byte) (done bool, err error) {
@@ -250,6 +257,8 @@ func (x *execState) frame(typ byte, body []byte) (done bool, err error) {
 			return false, err
 		}
 		x.sc.Reported([]byte(p.Name), []byte(p.Value))
+	case 'N':
+		x.warned = true
 	case 'E':
 		var e pgproto3.ErrorResponse
 		if err := e.Decode(body); err != nil {
