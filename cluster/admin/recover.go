@@ -102,10 +102,22 @@ func (s *shardLoop) order(ctx context.Context, v *view, action decide.Action) er
 	if len(r.Done) > 0 {
 		s.l.a.record(ctx, catalog.Event{
 			Kind: action.Kind.String(), Shard: s.uid, Node: action.Node, Duration: r.Duration,
-			Detail: fmt.Sprintf("term %d: %s", action.Term, strings.Join(r.Done, ", ")),
+			Detail: fmt.Sprintf("term %d: %s%s", action.Term, strings.Join(r.Done, ", "), describeSteps(r.Steps)),
 		})
 	}
 	return nil
+}
+
+// describeSteps tells how long the parts of an order took.
+func describeSteps(steps []agent.Step) string {
+	if len(steps) == 0 {
+		return ""
+	}
+	text := make([]string, len(steps))
+	for i, s := range steps {
+		text[i] = fmt.Sprintf("%s %d ms", s.What, s.Took.Milliseconds())
+	}
+	return " (" + strings.Join(text, ", ") + ")"
 }
 
 // give calls the node's agent.

@@ -30,12 +30,16 @@ type Secret struct {
 	Verifier string `json:"verifier"`
 }
 
-// verifierIterations is Postgres's scram_iterations.
-const verifierIterations = 4096
+// verifierIterations is Postgres's scram_iterations. They make guessing at a password slow; a random key of ours is beyond
+// guessing, and each start of a receiver waits for them.
+const (
+	verifierIterations = 4096
+	randomIterations   = 16
+)
 
 func newSecret() Secret {
 	password := rand.Text()
-	return Secret{Password: password, Verifier: newVerifier(password)}
+	return Secret{Password: password, Verifier: pgwire.NewVerifier(password, randomIterations).Text()}
 }
 
 func newVerifier(password string) string {

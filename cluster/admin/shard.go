@@ -313,10 +313,12 @@ func (s *shardLoop) notePresence(ctx context.Context, v *view) {
 		}
 		s.mu.Lock()
 		before, known := s.up[m.ID]
-		s.up[m.ID] = m.Up
+		if gone := !m.Known || m.Exited || m.Hung; m.Up || gone { // else it is on its way, up or down
+			s.up[m.ID] = m.Up
+		}
 		s.mu.Unlock()
 		switch {
-		case !known || before == m.Up:
+		case !known || before == m.Up || !m.Up && m.Known && !m.Exited && !m.Hung:
 		case m.Up:
 			s.l.a.record(ctx, catalog.Event{Kind: "up", Shard: s.uid, Node: m.ID, Detail: "answers again"})
 		case m.Known:

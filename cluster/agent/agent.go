@@ -104,7 +104,7 @@ func New(cfg Config) (*Agent, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	mem, err := openMemory(cfg.Dir, cfg.Account)
+	mem, err := openMemory(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", cfg.Node, err)
 	}

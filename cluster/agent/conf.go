@@ -36,7 +36,7 @@ func (a *Agent) settings() pgproc.Settings {
 // replicationDSN is libpq's: the password is in a file, so that pg_settings doesn't show it.
 func (a *Agent) replicationDSN(from Source) string {
 	return fmt.Sprintf("host=%s port=%d user=%s application_name=%s passfile=%s connect_timeout=2 keepalives_idle=2 "+
-		"keepalives_interval=1 keepalives_count=2 tcp_user_timeout=4000 sslmode=prefer",
+		"keepalives_interval=1 keepalives_count=2 tcp_user_timeout=4000 sslmode=prefer gssencmode=disable",
 		from.Host, from.Port, RoleReplication, a.cfg.Node, quoteConninfo(a.passfile()))
 }
 

@@ -205,12 +205,11 @@ func (r *runner) fence(ctx context.Context, o FenceOrder) (Result, error) {
 	if err := drain(ctx, conn, o.Drain); err != nil {
 		return Result{}, err
 	}
-	if err := r.reconfigure(ctx); err != nil {
+	r.step("drain")
+	if err := r.unacknowledged(ctx, conn); err != nil {
 		return Result{}, err
 	}
-	if err := awaitStandbys(ctx, conn, LeadOrder{Acks: 1}); err != nil {
-		return Result{}, err
-	}
+	r.step("fence")
 	var text string
 	if err := conn.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&text); err != nil {
 		return Result{}, err
@@ -221,6 +220,24 @@ func (r *runner) fence(ctx context.Context, o FenceOrder) (Result, error) {
 	}
 	r.a.fencedLSN.Store(uint64(lsn))
 	return Result{Done: []string{"acknowledges nothing after " + text}}, nil
+}
+
+// unacknowledged has the server acknowledge nothing any more, and proves it: each walsender that streams says that it
+// counts for nothing. One that comes later starts with the configuration of the postmaster, so without any the proof is a
+// new session's.
+func (r *runner) unacknowledged(ctx context.Context, conn *pgx.Conn) error {
+	if err := r.reconfigureSoon(ctx); err != nil {
+		return err
+	}
+	var streaming int
+	err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'").Scan(&streaming)
+	if err == nil && streaming == 0 {
+		err = r.reload(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return awaitStandbys(ctx, conn, LeadOrder{Acks: 1})
 }
 
 // drain waits a while for open transactions of clients.

@@ -33,6 +33,7 @@ type Observation struct {
 	ReceiveLSN    catalog.LSN        `json:"receive_lsn,omitempty"` // end of what is flushed
 	ReplayLSN     catalog.LSN        `json:"replay_lsn,omitempty"`
 	Replayed      bool               `json:"replayed,omitempty"`
+	Waiting       bool               `json:"waiting,omitempty"` // replay has found no more and waits
 	ReplayPaused  bool               `json:"replay_paused,omitempty"`
 	Row           decide.TermRow     `json:"row"`
 	History       []decide.Switch    `json:"history,omitempty"`
@@ -45,6 +46,7 @@ type observer struct {
 	turn chan struct{} // holds one token
 
 	conn  *pgx.Conn
+	repl  *pgconn.PgConn // a walsender's, for what only it tells
 	still stillness
 }
 
@@ -84,13 +86,16 @@ func (o *observer) look(ctx context.Context) Observation {
 }
 
 func (o *observer) disconnect() {
-	if o.conn == nil {
-		return
+	if o.conn != nil {
+		closeSoon(o.conn)
+		o.conn = nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	_ = o.conn.Close(ctx) // the server may be gone
-	o.conn = nil
+	if o.repl != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = o.repl.Close(ctx) // the server may be gone
+		o.repl = nil
+	}
 }
 
 // observeQuery is one round trip. A standby's wait for a source to be tried again means, when it never had a receiver,
@@ -134,10 +139,13 @@ func (o *observer) ask(ctx context.Context) (Observation, error) {
 		return ob, err
 	}
 	ob.LastMsg, ob.Primary, ob.Timeline = time.Duration(age*float64(time.Second)), !recovery, ownLine
+	ended := false // the end of a standby's log is known though not all is replayed
 	if recovery {
 		if err := o.askStandby(ctx, &ob, receiver, retries, receive != nil, receivedLine); err != nil {
 			return ob, err
 		}
+		ob.Waiting = retries
+		ended = !receiver && receive != nil && !o.a.laterTimeline(ob.Timeline)
 	} else {
 		ob.ReplayLSN, ob.Replayed = ob.ReceiveLSN, true
 		if ob.Acknowledgers, err = walsenders(ctx, o.conn); err != nil {
@@ -151,7 +159,7 @@ func (o *observer) ask(ctx context.Context) (Observation, error) {
 		}
 	}
 	ob.History, err = readHistory(o.a.pg.DataDir(), ob.Timeline)
-	ob.Up = ob.Primary || receiver || ob.Replayed
+	ob.Up = ob.Primary || receiver || ob.Replayed || ended
 	if !ob.Up {
 		ob.Why = "it has not replayed all of its log"
 	}
@@ -177,7 +185,7 @@ func (o *observer) askStandby(ctx context.Context, ob *Observation, receiver, re
 		ob.Timeline = receivedLine
 		return nil
 	}
-	line, err := o.a.replayTimeline(ctx)
+	line, err := o.replayTimeline(ctx)
 	ob.Timeline = line
 	return err
 }
@@ -185,18 +193,37 @@ func (o *observer) askStandby(ctx context.Context, ob *Observation, receiver, re
 // stillAfter is how long replay must stand, while every source is tried several times, to be at the end.
 const stillAfter = 500 * time.Millisecond
 
+// laterTimeline tells whether there is log of a later timeline than the given one, which may have been received and not been
+// replayed; also when that can't be told. A receiver keeps the history of a timeline before its log.
+func (a *Agent) laterTimeline(line int32) bool {
+	names, err := os.ReadDir(filepath.Join(a.pg.DataDir(), "pg_wal"))
+	if err != nil {
+		return true
+	}
+	for _, f := range names {
+		name := strings.TrimSuffix(f.Name(), ".history")
+		if len(name) != 8 && len(name) != 24 {
+			continue
+		}
+		if n, err := strconv.ParseInt(name[:8], 16, 64); err == nil && n > int64(line) {
+			return true
+		}
+	}
+	return false
+}
+
 // replayTimeline asks for the timeline that is replayed: no SQL function tells it, a walsender does.
-func (a *Agent) replayTimeline(ctx context.Context) (int32, error) {
-	cfg, err := pgconn.ParseConfig(a.pg.LocalDSN("postgres") + " replication=true")
-	if err != nil {
-		return 0, err
+func (o *observer) replayTimeline(ctx context.Context) (int32, error) {
+	if o.repl == nil || o.repl.IsClosed() {
+		cfg, err := pgconn.ParseConfig(o.a.pg.LocalDSN("postgres") + " replication=true application_name=neki_agent")
+		if err != nil {
+			return 0, err
+		}
+		if o.repl, err = pgconn.ConnectConfig(ctx, cfg); err != nil {
+			return 0, fmt.Errorf("timeline: %w", err)
+		}
 	}
-	conn, err := pgconn.ConnectConfig(ctx, cfg)
-	if err != nil {
-		return 0, fmt.Errorf("timeline: %w", err)
-	}
-	defer conn.Close(ctx) //nolint:errcheck // the answer counts
-	results, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll()
+	results, err := o.repl.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll()
 	if err != nil {
 		return 0, err
 	}

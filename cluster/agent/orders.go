@@ -111,6 +111,13 @@ type Result struct {
 	SystemID string        `json:"system_id,omitempty"`
 	Done     []string      `json:"done,omitempty"` // what was changed, in words; nothing when all was so already
 	Duration time.Duration `json:"duration_ns"`
+	Steps    []Step        `json:"steps,omitempty"` // of an order on the way to another leader
+}
+
+// Step is a part of an order and how long it took.
+type Step struct {
+	What string        `json:"what"`
+	Took time.Duration `json:"took_ns"`
 }
 
 // Status is what an agent says of itself.

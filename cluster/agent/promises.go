@@ -2,14 +2,11 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 
 	"neki/cluster/decide"
-	"neki/cluster/pgproc"
 )
 
 // Promises are what a node must remember whatever happens to its data directory. They are on disk, outside it, before an
@@ -29,29 +26,31 @@ type Member struct {
 	Closed bool `json:"closed,omitempty"`
 }
 
-// memory keeps both in files of the agent's directory.
+// memory keeps both in a file of the agent's directory.
 type memory struct {
-	dir     string
-	account pgproc.Account
-
-	mu       sync.Mutex
-	promises Promises
-	member   Member
+	mu   sync.Mutex
+	file *slotFile
+	memories
 }
 
-func openMemory(dir string, account pgproc.Account) (*memory, error) {
-	m := &memory{dir: dir, account: account}
-	for name, into := range map[string]any{"promises.json": &m.promises, "member.json": &m.member} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = json.Unmarshal(b, into)
-		}
-		if err != nil { // forgetting a promise would be worse than not starting
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+// memories are what is kept, as one record.
+type memories struct {
+	Promises Promises `json:"promises"`
+	Member   Member   `json:"member"`
+}
+
+func openMemory(dir string) (*memory, error) {
+	path := filepath.Join(dir, "agent.state")
+	file, record, err := openSlots(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &memory{file: file}
+	if record == nil {
+		return m, nil
+	}
+	if err := json.Unmarshal(record, &m.memories); err != nil { // forgetting a promise would be worse than not starting
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
 }
@@ -59,7 +58,7 @@ func openMemory(dir string, account pgproc.Account) (*memory, error) {
 func (m *memory) get() (Promises, Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.promises, m.member
+	return m.Promises, m.Member
 }
 
 // accept checks an order against what was promised, and keeps what it promises durably before it is begun.
@@ -67,50 +66,52 @@ func (m *memory) accept(kind decide.Kind, o Order) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	head := decide.Head{Epoch: o.Epoch, Term: o.Term, Sub: o.Sub, OpID: o.OpID}
-	p, err := decide.Accept(m.promises, kind, head, decide.Flaws{})
+	p, err := decide.Accept(m.Promises, kind, head, decide.Flaws{})
 	if err != nil {
 		return err
 	}
-	before := m.promises
+	before := m.Promises
 	before.OpID = p.OpID // who promised it is worth no flush
 	if p == before {
 		return nil
 	}
-	return m.putPromises(p)
+	return m.put(memories{Promises: p, Member: m.Member})
 }
 
 func (m *memory) changePromises(change func(*Promises)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.promises
-	change(&p)
-	return m.putPromises(p)
-}
-
-func (m *memory) putPromises(p Promises) error {
-	if err := m.put("promises.json", p); err != nil {
-		return err
-	}
-	m.promises = p
-	return nil
+	next := m.memories
+	change(&next.Promises)
+	return m.put(next)
 }
 
 func (m *memory) changeMember(change func(*Member)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	member := m.member
-	change(&member)
-	if err := m.put("member.json", member); err != nil {
-		return err
-	}
-	m.member = member
-	return nil
+	next := m.memories
+	change(&next.Member)
+	return m.put(next)
 }
 
-func (m *memory) put(name string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
+// changeBoth is for what must not be seen, nor come out of a crash, by halves.
+func (m *memory) changeBoth(change func(*Promises, *Member)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := m.memories
+	change(&next.Promises, &next.Member)
+	return m.put(next)
+}
+
+// put makes next what is remembered, once it is on disk.
+func (m *memory) put(next memories) error {
+	record, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	return pgproc.ReplaceFile(filepath.Join(m.dir, name), append(b, '\n'), 0o600, pgproc.Account{})
+	if err := m.file.put(record); err != nil {
+		return err
+	}
+	m.memories = next
+	return nil
 }

@@ -122,8 +122,7 @@ func (r *runner) follow(ctx context.Context, o FollowOrder) (Result, error) {
 		r.ensureRunning(ctx)
 		return Result{Done: []string{"follows " + o.Source.Node}}, nil
 	}
-	changed, err := r.applyConf(ctx)
-	if err != nil || !changed {
+	if err := r.reconfigureSoon(ctx); err != nil {
 		return Result{}, err
 	}
 	return Result{Done: []string{"follows " + o.Source.Node}}, nil

@@ -61,6 +61,7 @@ func (r *runner) recruit(ctx context.Context, o Order) (Result, error) {
 			return Result{}, err
 		}
 	}
+	r.step("cut")
 	if err := r.pledge(o.Term); err != nil {
 		return Result{}, err
 	}
@@ -68,7 +69,10 @@ func (r *runner) recruit(ctx context.Context, o Order) (Result, error) {
 		r.backoff, r.retry = 0, time.After(0) // once this is answered
 		return Result{Done: []string{"promised", "stopped"}}, nil
 	}
-	return Result{Done: []string{"promised", "cut off"}}, r.awaitReplay(ctx)
+	r.step("promise")
+	err := r.awaitReplay(ctx)
+	r.step("replay")
+	return Result{Done: []string{"promised", "cut off"}}, err
 }
 
 func (r *runner) pledge(term int64) error {
@@ -117,6 +121,7 @@ func (r *runner) cut(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
+	reloaded := began
 	for {
 		if err := unblockReplay(ctx, conn); err != nil {
 			return err
@@ -125,13 +130,16 @@ func (r *runner) cut(ctx context.Context) error {
 		if err != nil || gone {
 			return err
 		}
-		if err := r.a.pg.Reload(); err != nil {
-			return err
+		if time.Since(reloaded) > recoverReload {
+			reloaded = time.Now()
+			if err := r.a.pg.Reload(); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(recoverReload):
+		case <-time.After(recoverPoll):
 		}
 	}
 }
@@ -174,18 +182,22 @@ func receiverGone(ctx context.Context, conn *pgx.Conn, force bool) (bool, error)
 	return false, nil
 }
 
-// awaitReplay waits a while until what is local is replayed; it is no error when it takes longer.
+// awaitReplay waits a while until what is local is replayed; it is no error when it takes longer. Where the log ends within
+// a record, which is never replayed, it is over once the startup process waits for more.
 func (r *runner) awaitReplay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replayWait)
 	defer cancel()
-	for !r.a.observer.look(ctx).Replayed {
+	for {
+		ob := r.a.observer.look(ctx)
+		if ob.Replayed || ob.Up && ob.Waiting {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(recoverPoll):
 		}
 	}
-	return nil
 }
 
 // promote makes this node the primary of the order's term, and opens it once the barrier is acknowledged. Done again, it
@@ -209,6 +221,7 @@ func (r *runner) promote(ctx context.Context, o LeadOrder) (Result, error) {
 		return Result{}, err
 	}
 	did := []string{}
+	r.step("remember")
 	if recovery {
 		if err := r.leaveRecovery(ctx, conn, o); err != nil {
 			return Result{}, err
@@ -243,12 +256,16 @@ func (r *runner) leaveRecovery(ctx context.Context, conn *pgx.Conn, o LeadOrder)
 		}
 		return errors.Join(pgerr.New(pgerr.ObjectNotInPrerequisiteState, "promotion refused: the receiver was still there"), err)
 	}
-	if err := r.reconfigure(ctx); err != nil {
-		return err
-	}
+	// First: the others are told to follow at the same time, and one that finds no slot yet comes again 200 ms later only.
 	if _, err := ensureSlots(ctx, conn, o.Peers); err != nil {
 		return err
 	}
+	r.step("slots")
+	// Until the reload is effective the configuration lets nobody acknowledge: no harm is done by not waiting for it.
+	if err := r.reconfigureSoon(ctx); err != nil {
+		return err
+	}
+	r.step("configuration")
 	if err := unblockReplay(ctx, conn); err != nil {
 		return err
 	}
@@ -268,6 +285,7 @@ func (r *runner) leaveRecovery(ctx context.Context, conn *pgx.Conn, o LeadOrder)
 		case <-time.After(recoverPoll):
 		}
 	}
+	r.step("end of recovery")
 	return endClients(ctx, conn) // those that came since
 }
 
@@ -277,6 +295,18 @@ func (r *runner) reconfigure(ctx context.Context) error {
 		return err
 	}
 	return r.reload(ctx)
+}
+
+// reconfigureSoon writes the files and has the server told, for what is proven, or waited for, in another way. What an
+// ALTER SYSTEM has put above our file is taken away first.
+func (r *runner) reconfigureSoon(ctx context.Context) error {
+	if r.a.pg.Overrides("synchronous_standby_names", "primary_conninfo", "primary_slot_name") {
+		return r.reconfigure(ctx)
+	}
+	if err := r.a.writeConf(); err != nil {
+		return err
+	}
+	return r.a.pg.Reload()
 }
 
 // open commits the barrier of the node's term and, once that is acknowledged, lets clients in.
@@ -291,13 +321,12 @@ func (r *runner) open(ctx context.Context) error {
 	if err := r.barrier(ctx, p.OwnTerm); err != nil {
 		return err
 	}
-	if err := r.a.memory.changePromises(func(p *Promises) { p.BarrierTerm = p.OwnTerm }); err != nil {
+	r.step("barrier")
+	if err := r.a.memory.changeBoth(func(p *Promises, m *Member) { p.BarrierTerm, m.Closed = p.OwnTerm, false }); err != nil {
 		return err
 	}
-	if err := r.a.memory.changeMember(func(m *Member) { m.Closed = false }); err != nil {
-		return err
-	}
-	err := r.reconfigure(ctx)
+	err := r.reconfigureSoon(ctx) // a client that comes before that is effective tries again
+	r.step("open to clients")
 	r.a.sampleNow()
 	return err
 }

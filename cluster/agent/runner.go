@@ -56,6 +56,8 @@ type runner struct {
 	retry   <-chan time.Time // when to try to start again
 	upSince time.Time
 	stubbed map[uint32]string // of databases, by oid: the version of the stubs that they hold
+	steps   []Step            // of the order in hand
+	lapped  time.Time         // when the last of them ended
 }
 
 // runOrders brings the server up as the restart rule says, then carries out orders and restarts it, until ctx ends.
@@ -127,6 +129,7 @@ func (r *runner) perform(ctx context.Context, t task) (Result, error) {
 		return Result{}, err
 	}
 	began := time.Now()
+	r.steps, r.lapped = nil, began
 	result, err := t.do(ctx, r)
 	if err != nil && ctx.Err() != nil {
 		return Result{}, pgerr.New(pgerr.AdminShutdown, "the agent of node %s is stopping: %w", r.a.cfg.Node, err)
@@ -134,7 +137,7 @@ func (r *runner) perform(ctx context.Context, t task) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	result.OpID, result.Duration = t.order.OpID, time.Since(began)
+	result.OpID, result.Duration, result.Steps = t.order.OpID, time.Since(began), r.steps
 	r.done[t.order.OpID] = result
 	r.order = append(r.order, t.order.OpID)
 	if len(r.order) > rememberOps {
@@ -146,6 +149,13 @@ func (r *runner) perform(ctx context.Context, t task) (Result, error) {
 	}
 	r.a.sampleNow()
 	return result, nil
+}
+
+// step notes that a part of the order in hand has ended.
+func (r *runner) step(what string) {
+	now := time.Now()
+	r.steps = append(r.steps, Step{What: what, Took: now.Sub(r.lapped)})
+	r.lapped = now
 }
 
 // ensureRunning starts the server unless it is empty or held; when that fails it is tried again later.

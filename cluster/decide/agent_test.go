@@ -190,3 +190,22 @@ func TestWatch(t *testing.T) {
 		t.Fatalf("back: silent %v, streaming %v, changed %v", b.SilentFor, b.StreamingFor, b.ChangedAgo)
 	}
 }
+
+// The old leader of a switchover comes back to the cohort at once: that it left with its term is no flapping.
+func TestWatchChangeOfLeader(t *testing.T) {
+	var w Watch
+	look := func(at time.Duration, r catalog.Rule) time.Duration {
+		s := &Shard{Rule: r, Members: []Member{{ID: "a", Known: true, Up: true}, {ID: "b", Known: true, Up: true}}}
+		w.See(at, s)
+		return s.Members[0].ChangedAgo
+	}
+	const s = time.Second
+	look(0, catalog.Rule{Term: 1, Phase: PhaseActive, Leader: "a", Cohort: []string{"a", "b"}, ModRev: 1})
+	look(1*s, catalog.Rule{Term: 2, Phase: PhasePromoting, Prev: &catalog.Rule{Cohort: []string{"a", "b"}}, ModRev: 2})
+	if got := look(2*s, catalog.Rule{Term: 2, Sub: 1, Phase: PhaseActive, Leader: "b", Cohort: []string{"b"}, ModRev: 3}); got != Never {
+		t.Errorf("left with its term %v ago", got)
+	}
+	if got := look(3*s, catalog.Rule{Term: 2, Sub: 2, Phase: PhaseActive, Leader: "b", Cohort: []string{"b", "a"}, ModRev: 4}); got != 0 {
+		t.Errorf("joined %v ago, want just now", got)
+	}
+}

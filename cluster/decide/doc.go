@@ -32,8 +32,7 @@
 //
 // # For the agent: orders, step by step
 //
-// Every order: Accept under the runner's lock; if the promises changed, write promises.json and fsync it (file and
-// directory) before the first step. What is answered from status must be on disk.
+// Every order: Accept under the runner's lock; if the promises changed, write and fsync them before the first step. What is answered from status must be on disk.
 //
 //   - Recruit, standby: primary_conninfo and restore_command empty in one reload; resume replay; end client sessions; wait
 //     until pg_stat_wal_receiver is empty, after 100 ms with SIGTERM to the walreceiver, again until it is gone; then

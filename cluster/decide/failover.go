@@ -171,7 +171,7 @@ func elect(s *Shard, v *Verdict) {
 		}
 		v.Soon = s.Timing.Straggler
 		return
-	case len(q.late) > 0 && s.TermAge < s.Timing.Straggler, r.AcceptLoss && s.TermAge < s.Timing.HostLost:
+	case len(without(q.late, s.spare(chain))) > 0 && s.TermAge < s.Timing.Straggler, r.AcceptLoss && s.TermAge < s.Timing.HostLost:
 		v.Soon = s.Timing.Straggler / 4
 		return
 	}
@@ -185,15 +185,20 @@ func elect(s *Shard, v *Verdict) {
 	v.do(Action{Kind: Write, Rule: &r, Term: r.Term, Why: fmt.Sprintf("chosen of %s", names(q.set))})
 }
 
-// recruitAll orders the members that have not promised the term to do so. Of a planned switchover's old leader, which
-// has resigned, no promise is asked as long as the others suffice: that would cost the time of stopping it.
-func (s *Shard) recruitAll(v *Verdict, chain []*catalog.Rule) {
-	spare := ""
+// spare is a planned switchover's old leader, which has resigned: no promise is asked of it as long as the others suffice,
+// which would cost the time of stopping it. "" = there is none.
+func (s *Shard) spare(chain []*catalog.Rule) (spare string) {
 	for _, r := range chain {
 		if m := s.member(r.Leader); m != nil && resigned(m) && m.Promises.ResignedTerm == r.Term && s.reachable(chain, m.ID) {
 			spare = m.ID
 		}
 	}
+	return spare
+}
+
+// recruitAll orders the members that have not promised the term to do so.
+func (s *Shard) recruitAll(v *Verdict, chain []*catalog.Rule) {
+	spare := s.spare(chain)
 	for _, m := range s.electors(chain) {
 		if m.Known && m.Held && m.desired() == catalog.DesiredRun {
 			v.do(Action{Kind: Release, Node: m.ID, Term: s.Rule.Term})

@@ -19,7 +19,8 @@ type Watch struct {
 type sighting struct {
 	known, exited, hung, streaming, missing, changed time.Duration
 	selfFenced                                       time.Duration
-	inCohort, seen                                   bool
+	inCohort                                         bool
+	term                                             int64 // of the rule that inCohort is of; 0 = not seen in an active one yet
 }
 
 const unset = time.Duration(-1)
@@ -66,11 +67,14 @@ func (w *Watch) seeMember(now time.Duration, s *Shard, leader, m *Member) {
 		n = &sighting{known: now, exited: unset, hung: unset, streaming: unset, missing: unset, changed: unset, selfFenced: unset}
 		w.nodes[m.ID] = n
 	}
-	in := inCohort(&s.Rule, m.ID) && !has(s.Rule.Leaving, m.ID)
-	if n.seen && in != n.inCohort && s.Rule.Phase == PhaseActive {
-		n.changed = now
+	if s.Rule.Phase == PhaseActive {
+		in := inCohort(&s.Rule, m.ID) && !has(s.Rule.Leaving, m.ID)
+		// Who is left out by a change of the leader has not flapped: it may come back as soon as it follows.
+		if n.term == s.Rule.Term && in != n.inCohort {
+			n.changed = now
+		}
+		n.inCohort, n.term = in, s.Rule.Term
 	}
-	n.inCohort, n.seen = in, true
 	if m.Known {
 		n.known = now
 	}

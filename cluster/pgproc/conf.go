@@ -2,12 +2,14 @@ package pgproc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Settings are parameters for the file that is included last.
@@ -70,6 +72,13 @@ func (p *Instance) WriteSettings(s Settings) (changed bool, err error) {
 	return p.writeConf(SettingsFile, s.render())
 }
 
+// Overrides reports whether an ALTER SYSTEM has set one of the parameters, above what WriteSettings wrote; also when that
+// can't be told.
+func (p *Instance) Overrides(names ...string) bool {
+	b, err := os.ReadFile(filepath.Join(p.DataDir(), "postgresql.auto.conf"))
+	return err != nil || slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(b, []byte(name)) })
+}
+
 // HBARule is one line of pg_hba.conf, in the file's own words.
 type HBARule string
 
@@ -121,7 +130,7 @@ func (p *Instance) SetStandby(on bool) error {
 	defer p.mu.Unlock()
 	path := filepath.Join(p.DataDir(), "standby.signal")
 	if on {
-		_, err := p.replaceFile(path, nil)
+		_, err := p.replaceFile(ReplaceFile, path, nil)
 		return err
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
@@ -141,29 +150,58 @@ func (p *Instance) IsStandby() bool {
 func (p *Instance) WritePassfile(user, password string) (string, error) {
 	escape := strings.NewReplacer(`\`, `\\`, `:`, `\:`)
 	path := filepath.Join(p.socketDir, "pgpass")
-	_, err := p.replaceFile(path, fmt.Appendf(nil, "*:*:*:%s:%s\n", escape.Replace(user), escape.Replace(password)))
+	_, err := p.replaceFile(ReplaceFile, path, fmt.Appendf(nil, "*:*:*:%s:%s\n", escape.Replace(user), escape.Replace(password)))
 	return path, err
 }
 
+// writeConf replaces a file of the configuration. It is not flushed: each start writes it anew.
 func (p *Instance) writeConf(name string, content []byte) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.HasData() {
 		return false, fmt.Errorf("%s: the data directory is empty", name)
 	}
-	return p.replaceFile(filepath.Join(p.DataDir(), name), content)
+	changed, err := p.replaceFile(swapFile, filepath.Join(p.DataDir(), name), content)
+	if errors.Is(err, syscall.ENOSPC) { // orders must be obeyed on a full disk, too; the old file's blocks are there
+		return true, overwrite(filepath.Join(p.DataDir(), name), content)
+	}
+	return changed, err
 }
 
-// replaceFile gives path the content by way of a synced neighbour and a rename; equal content is left alone.
-func (p *Instance) replaceFile(path string, content []byte) (changed bool, err error) {
+// replaceFile gives path the content; equal content is left alone.
+func (p *Instance) replaceFile(replace func(string, []byte, os.FileMode, Account) error, path string, content []byte) (bool, error) {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return false, nil
 	}
-	return true, ReplaceFile(path, content, 0o600, p.cfg.Account)
+	return true, replace(path, content, 0o600, p.cfg.Account)
+}
+
+// overwrite writes over a file in place.
+func overwrite(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(content, 0); err == nil {
+		err = f.Truncate(int64(len(content)))
+	}
+	return errors.Join(err, f.Close())
 }
 
 // ReplaceFile writes a file durably and at once: a reader, and a crash at any moment, sees the old or the new one.
-func ReplaceFile(path string, content []byte, mode os.FileMode, owner Account) (err error) {
+func ReplaceFile(path string, content []byte, mode os.FileMode, owner Account) error {
+	if err := replace(path, content, mode, owner, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// swapFile is ReplaceFile for what need not outlive a crash of the machine.
+func swapFile(path string, content []byte, mode os.FileMode, owner Account) error {
+	return replace(path, content, mode, owner, func(*os.File) error { return nil })
+}
+
+func replace(path string, content []byte, mode os.FileMode, owner Account, sync func(*os.File) error) (err error) {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
 	if err != nil {
@@ -181,16 +219,13 @@ func ReplaceFile(path string, content []byte, mode os.FileMode, owner Account) (
 	if err = owner.Own(tmp); err != nil {
 		return err
 	}
-	if err = f.Sync(); err != nil {
+	if err = sync(f); err != nil {
 		return err
 	}
 	if err = f.Close(); err != nil {
 		return err
 	}
-	if err = os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return os.Rename(tmp, path)
 }
 
 func syncDir(dir string) error {
