@@ -69,11 +69,11 @@ func (c *Session) collect(m message) error {
 			return err
 		}
 	}
-	o := op{typ: m.typ, at: m.at, end: m.at + len(m.raw), answer: -1}
-	if err := c.read(&o, m.body()); err != nil {
+	w.ops = append(w.ops, op{typ: m.typ, at: m.at, end: m.at + len(m.raw), answer: -1})
+	o := &w.ops[len(w.ops)-1]
+	if err := c.read(o, m.body()); err != nil {
 		o.err = err
 	}
-	w.ops = append(w.ops, o)
 	if m.at+len(m.raw)-w.ops[0].at > segmentLimit {
 		return c.runSegment('H')
 	}

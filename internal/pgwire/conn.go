@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +31,11 @@ type Conn struct {
 	err      error
 	out      []byte // what writeFn still has to write
 	outErr   error
+
+	// While Serve's callback runs the descriptor can't be closed, and its goroutine writes to it without asking first.
+	fd          uintptr
+	serving     bool
+	interrupted atomic.Bool
 }
 
 type exchangeState struct {
@@ -78,13 +84,19 @@ func (c *Conn) NetConn() net.Conn { return c.nc }
 func (c *Conn) Close() error { return c.nc.Close() }
 
 // Interrupt makes every present and later wait on the Conn end with os.ErrDeadlineExceeded.
-func (c *Conn) Interrupt() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }
+func (c *Conn) Interrupt() {
+	c.interrupted.Store(true)
+	_ = c.nc.SetDeadline(longAgo)
+}
 
 // InterruptRead makes the present and later waits for the peer's bytes end with os.ErrDeadlineExceeded.
 func (c *Conn) InterruptRead() { _ = c.nc.SetReadDeadline(longAgo) }
 
 // SetDeadline sets the deadline of reads and writes; the zero time means none.
-func (c *Conn) SetDeadline(t time.Time) error { return c.nc.SetDeadline(t) }
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.interrupted.Store(false)
+	return c.nc.SetDeadline(t)
+}
 
 // SetReadDeadline sets the deadline of reads only.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.nc.SetReadDeadline(t) }
@@ -101,7 +113,7 @@ func (c *Conn) Serve(h Handler) error {
 	}
 	c.handler, c.err = h, nil
 	err := c.raw.Read(c.readFn)
-	c.handler = nil
+	c.handler, c.serving = nil, false
 	if c.err != nil {
 		return c.err
 	}
@@ -109,6 +121,7 @@ func (c *Conn) Serve(h Handler) error {
 }
 
 func (c *Conn) onReadable(fd uintptr) bool {
+	c.fd, c.serving = fd, true
 	for {
 		buf := c.handler.Buffer()
 		n, errno := sysRead(fd, buf)
@@ -410,7 +423,10 @@ func (c *Conn) Write(b []byte) (int, error) {
 		return c.nc.Write(b)
 	}
 	c.out, c.outErr = b, nil
-	err := c.raw.Write(c.writeFn)
+	var err error
+	if !c.serving || c.interrupted.Load() || !c.onWritable(c.fd) {
+		err = c.raw.Write(c.writeFn)
+	}
 	if c.outErr != nil {
 		err = c.outErr
 	}

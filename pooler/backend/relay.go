@@ -316,6 +316,9 @@ func (r *Relay) scan() error {
 	}
 	if !seen(rest[0]) || size > maxHold {
 		r.skip, r.drop = size, !r.passing(rest[0])
+		if len(rest) >= size && !r.drop { // most are here to their end
+			r.at, r.skip = r.at+size, 0
+		}
 		return nil
 	}
 	if len(rest) < size {
