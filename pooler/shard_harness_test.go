@@ -39,6 +39,9 @@ type shardServers struct {
 var sharedServers shardServers
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(killedGatewayEnv); text != "" {
+		runKilledGateway(text)
+	}
 	code := m.Run()
 	for i := len(sharedServers.tb.cleanups) - 1; i >= 0; i-- {
 		sharedServers.tb.cleanups[i]()
@@ -98,8 +101,8 @@ func startShards(t testing.TB, n int, document string, o gatewayOptions) *shards
 	s.createDatabases()
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s.live = catalog.NewLive(s.store, testCluster, log)
-	s.putShards()
-	s.setTopology(document)
+	s.putShards(s.store)
+	s.setTopology(s.store, document)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.live.Run(ctx) })
@@ -176,29 +179,29 @@ func (s *shards) createDatabase(server *testpg.Server, name string) {
 	})
 }
 
-func (s *shards) putShards() {
+func (s *shards) putShards(store catalog.Store) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for i, server := range s.servers {
 		uid := fmt.Sprintf("sh%d", i+1)
 		shard := catalog.Shard{UID: uid, Name: uid, Primary: shardNode(i), Term: 1, Authoritative: i == 0, Ready: true}
-		if _, err := catalog.PutShard(ctx, s.store, testCluster, shard, 0); err != nil {
+		if _, err := catalog.PutShard(ctx, store, testCluster, shard, 0); err != nil {
 			s.t.Fatal(err)
 		}
 		n := catalog.Node{
 			ID: shardNode(i), Shard: uid, Role: catalog.RolePrimary, Cell: "az-a", Host: server.Host(), Port: server.Port(),
 			Desired: catalog.DesiredRun,
 		}
-		if _, err := catalog.PutNode(ctx, s.store, testCluster, n, 0); err != nil {
+		if _, err := catalog.PutNode(ctx, store, testCluster, n, 0); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 }
 
-func (s *shards) setTopology(document string) {
+func (s *shards) setTopology(store catalog.Store, document string) {
 	s.t.Helper()
 	document = strings.ReplaceAll(document, `"DB"`, `"`+s.dbname+`"`)
-	if _, err := catalog.PutTopology(s.t.Context(), s.store, testCluster, catalog.TopologyDocument{Document: []byte(document)}, 0); err != nil {
+	if _, err := catalog.PutTopology(s.t.Context(), store, testCluster, catalog.TopologyDocument{Document: []byte(document)}, 0); err != nil {
 		s.t.Fatal(err)
 	}
 }

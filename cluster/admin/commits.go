@@ -205,16 +205,14 @@ func (l *leader) followCommits(ctx context.Context) {
 	outage := catalog.Outage{Log: l.a.log, What: "looking after commits over several shards"}
 	for ctx.Err() == nil {
 		pause := commitsEvery
-		if len(l.a.live.Snapshot().Shards) > 1 {
-			left, err := r.Pass(ctx)
-			if err != nil && ctx.Err() == nil {
-				outage.Failed(err)
-			} else {
-				outage.Worked()
-			}
-			if left {
-				pause = commitsAgain
-			}
+		left, err := r.Pass(ctx)
+		if err != nil && ctx.Err() == nil {
+			outage.Failed(err)
+		} else {
+			outage.Worked()
+		}
+		if left {
+			pause = commitsAgain
 		}
 		sleep(ctx, pause)
 	}

@@ -198,9 +198,11 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	first := members[0]
+	split := w.leave(t, first)
 	kill(first)
 	ws.progress(20)
 	second, term := w.settled(a.Live(), 1)
+	split.settle(t, a.Live(), second)
 	t.Logf("postmaster killed: %s leads after %s, longest gap %v", second, first, ws.progress(5))
 
 	w.end(agents[second]) // agent and Postgres go at once
