@@ -166,7 +166,7 @@ func (f *fixture) schema() *Schema {
 	registry.MustRegister(requests, wait)
 	return New(Inputs{
 		Catalog: f, Sessions: f, Pools: f, Plans: f, Statements: f, Metrics: registry, Parameters: f, Events: f, Choice: f,
-		Gateways: f, Controls: f, Topologies: f, Operations: f,
+		Gateways: f, Controls: f, Topologies: f, Operations: f, Documents: f,
 	})
 }
 

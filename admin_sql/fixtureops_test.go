@@ -63,3 +63,11 @@ func fixtureJobs() []catalog.Job {
 		{Kind: "create_shard", Target: "shard sh3", By: "oscar", Args: []byte(`{"count": 1}`), At: moment},
 	}
 }
+
+func (f *fixture) UpdateShard(_ context.Context, uid string, change func(*catalog.Shard) error) error {
+	sh := *f.snap.Shard(uid)
+	if err := change(&sh); err != nil {
+		return err
+	}
+	return f.do(fmt.Sprintf("shard %s: profile %q, maintenance %t", sh.UID, sh.Profile, sh.Maintenance))
+}

@@ -26,6 +26,7 @@ type Inputs struct {
 	Controls   Controls
 	Topologies Topologies
 	Operations Operations
+	Documents  Documents
 }
 
 // Catalog gives the newest view of the cluster; *catalog.Live is one.

@@ -98,10 +98,19 @@ func (s *Schema) metafuncRows() [][]any {
 func signature(args []Argument) string {
 	parts := make([]string, len(args))
 	for i, a := range args {
-		parts[i] = a.mode() + a.Name + " " + TypeName(a.Type)
+		parts[i] = a.mode() + a.SQLName() + " " + TypeName(a.Type)
 		parts[i] += defaultClause(a)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// SQLName gives the name as it must be written in a call: quoted where it is a reserved word.
+func (a *Argument) SQLName() string {
+	switch a.Name {
+	case "on", "group":
+		return quoteIdent(a.Name)
+	}
+	return a.Name
 }
 
 func (a *Argument) mode() string {

@@ -86,6 +86,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 	}
 	all = append(all, s.setTopologyProcedure())
 	all = append(all, s.operationProcedures()...)
+	all = append(all, s.nodeProcedures()...)
 	slices.SortFunc(all, func(a, b *Procedure) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
@@ -202,7 +203,7 @@ const recordTimeout = 2 * time.Second
 func describeCall(p *Procedure, args []any) string {
 	parts := make([]string, 0, len(args))
 	for i, a := range args {
-		name := p.Args[i].Name
+		name := p.Args[i].SQLName()
 		switch v := a.(type) {
 		case nil:
 			if !p.Args[i].InOut {

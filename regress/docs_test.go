@@ -82,7 +82,7 @@ func writeRelation(b *strings.Builder, r *adminsql.Relation) {
 func arguments(args []adminsql.Argument) string {
 	var parts []string
 	for _, a := range args {
-		part := a.Name + " " + adminsql.TypeName(a.Type)
+		part := a.SQLName() + " " + adminsql.TypeName(a.Type)
 		if a.Default != nil {
 			part += " DEFAULT " + *a.Default
 		} else if a.Null {

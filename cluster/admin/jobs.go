@@ -54,6 +54,8 @@ func (e *lastError) Unwrap() error { return e.error }
 func (l *leader) jobKinds() map[string]jobKind {
 	return map[string]jobKind{
 		"restart_node": {run: l.restartNode},
+		"fence":        {run: l.fenceNode, beside: true}, // what is ill must not wait
+		"unfence":      {run: l.unfenceNode, beside: true},
 	}
 }
 

@@ -93,9 +93,24 @@ func (l *leader) awaitServing(ctx context.Context, s *restart, n *catalog.Node, 
 		}
 		sleep(limited, restartPoll)
 		if limited.Err() != nil {
-			return fmt.Errorf("node %s does not serve within %v: %w", n.ID, restartLimit, errors.Join(err, context.Cause(limited)))
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return giveUp(notServing(n, &st, err))
 		}
 	}
+}
+
+func notServing(n *catalog.Node, st *agent.Status, err error) error {
+	e := pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s does not serve within %v", n.ID, restartLimit).
+		WithHint("SELECT * FROM neki.nodes WHERE node = '%s' shows its state.", n.ID)
+	switch {
+	case err != nil:
+		return e.WithDetail("%v", err)
+	case st.LogTail != "":
+		return e.WithDetail("%s", st.LogTail)
+	}
+	return e
 }
 
 func serves(st *agent.Status) bool { return st.Server.Primary || st.Server.Streaming }

@@ -206,6 +206,7 @@ func (g *gateway) build(ctx context.Context, index int, login pooler.SystemLogin
 		Parameters: g.params, Events: events{store: g.cfg.Store, cluster: g.cfg.Cluster}, Choice: late, Gateways: late,
 		Controls: late, Topologies: topologies{g.cfg.Store, g.cfg.Cluster, late},
 		Operations: operations{g.cfg.Store, g.cfg.Cluster, g.cfg.Live},
+		Documents:  documents{g.cfg.Store, g.cfg.Cluster, g.cfg.Live},
 	})
 	var err error
 	g.server, err = pooler.New(pooler.Config{

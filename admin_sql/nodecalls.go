@@ -1,0 +1,102 @@
+package adminsql
+
+import (
+	"context"
+	"fmt"
+
+	"neki/catalog"
+	"neki/internal/pgerr"
+)
+
+// Documents changes what the catalog says of shards. A change is in force for this gateway when a method returns.
+type Documents interface {
+	UpdateShard(ctx context.Context, uid string, change func(*catalog.Shard) error) error
+}
+
+// nodeProcedures act on one instance, or on what the admin does to a shard.
+func (s *Schema) nodeProcedures() []*Procedure {
+	yes := "true"
+	shard := Argument{Name: "shard", Type: text, Comment: "the uid or name of a shard, as in neki.shards"}
+	node := Argument{Name: "node", Type: text, Comment: "an id of neki.nodes"}
+	return []*Procedure{
+		s.long(Procedure{
+			Name: "fence", Comment: "Take an instance out of service and stop its Postgres, until neki.unfence; a primary gives its lead away first",
+			Args: []Argument{node, {Name: "reason", Type: text, Null: true, Comment: "why, for neki.events"}},
+		}, s.onNode("fence", func(n *catalog.Node, c *call) any {
+			return map[string]string{"reason": c.text(1)}
+		})),
+		s.long(Procedure{
+			Name: "unfence", Comment: "Take a fenced instance back into service", Args: []Argument{node},
+		}, s.onNode("unfence", nil)),
+		s.long(Procedure{
+			Name: "restart_node", Comment: "Restart an instance's Postgres; a primary gives its lead away first", Args: []Argument{node},
+		}, s.onNode("restart_node", nil)),
+		{
+			Name: "maintenance", Comment: "Have the admin look after a shard without acting: no failover, no repair; false ends it",
+			Args: []Argument{shard, {Name: "on", Type: boolean, Default: &yes, Comment: "false: the admin acts again"}},
+			run:  s.maintenance,
+		},
+	}
+}
+
+// onNode asks for a job on an instance.
+func (s *Schema) onNode(kind string, args func(*catalog.Node, *call) any) func(context.Context, *call) (catalog.Job, error) {
+	return func(ctx context.Context, c *call) (catalog.Job, error) {
+		snap, err := s.snapshot()
+		if err != nil {
+			return catalog.Job{}, err
+		}
+		n, err := nodeArgument(snap, c.args[0])
+		if err != nil {
+			return catalog.Job{}, err
+		}
+		c.shard, c.node = n.Shard, n.ID
+		if sh := snap.Shard(n.Shard); sh != nil && sh.Maintenance && kind != "restart_node" {
+			return catalog.Job{}, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "shard %s is in maintenance: the admin does nothing to it", n.Shard).
+				WithHint("CALL neki.maintenance('%s', false) ends it.", n.Shard)
+		}
+		var with any = struct{}{}
+		if args != nil {
+			with = args(n, c)
+		}
+		return s.putJob(ctx, c, catalog.Job{Kind: kind, Target: "node " + n.ID, Shard: n.Shard, Node: n.ID}, with)
+	}
+}
+
+func nodeArgument(snap *catalog.Snapshot, value any) (*catalog.Node, error) {
+	id, _ := value.(string)
+	if n := snap.Node(id); n != nil {
+		return n, nil
+	}
+	known := make([]string, len(snap.Nodes))
+	for i := range snap.Nodes {
+		known[i] = snap.Nodes[i].ID
+	}
+	return nil, invalidArgument("node", value, known)
+}
+
+func (s *Schema) maintenance(ctx context.Context, c *call) error {
+	if s.in.Documents == nil {
+		return missing("the documents of the catalog")
+	}
+	snap, err := s.snapshot()
+	if err != nil {
+		return err
+	}
+	if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
+		return err
+	}
+	on, _ := c.args[1].(bool)
+	c.result = fmt.Sprintf("maintenance of shard %s is %s", c.shard, onOff(on))
+	return s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
+		sh.Maintenance = on
+		return nil
+	})
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
