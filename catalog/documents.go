@@ -33,19 +33,22 @@ type Shard struct {
 
 // Node is the document of an instance.
 type Node struct {
-	ID       string    `json:"id"`
-	Shard    string    `json:"shard"` // uid
-	Role     Role      `json:"role"`  // as desired; which one is the primary, the Shard says
-	Cell     string    `json:"cell,omitempty"`
-	Host     string    `json:"host,omitempty"`
-	Port     int       `json:"port,omitempty"`
-	AgentURL string    `json:"agent_url,omitempty"`
-	Desired  string    `json:"desired,omitempty"` // one of the Desired constants; "" = run
-	Reason   string    `json:"reason,omitempty"`
-	Profile  string    `json:"profile,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	ModRev   int64     `json:"-"`
-	Live     bool      `json:"-"` // its agent's lease is there: a hint, no proof
+	ID       string `json:"id"`
+	Shard    string `json:"shard"` // uid
+	Role     Role   `json:"role"`  // as desired; which one is the primary, the Shard says
+	Cell     string `json:"cell,omitempty"`
+	Host     string `json:"host,omitempty"`
+	Port     int    `json:"port,omitempty"`
+	AgentURL string `json:"agent_url,omitempty"`
+	Desired  string `json:"desired,omitempty"` // one of the Desired constants; "" = run
+	Reason   string `json:"reason,omitempty"`
+	// Request is the operation that wrote Desired; ids sort by time. Tries counts restores since the node was whole last.
+	Request string    `json:"request,omitempty"`
+	Tries   int       `json:"tries,omitempty"`
+	Profile string    `json:"profile,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	ModRev  int64     `json:"-"`
+	Live    bool      `json:"-"` // its agent's lease is there: a hint, no proof
 }
 
 // Liveness is what an agent writes under its lease.

@@ -93,6 +93,9 @@ func (s *Shard) shallLeave(l, m *Member) bool {
 	if m.Rdonly || m.desired() == catalog.DesiredFenced || m.desired() == catalog.DesiredRestore {
 		return true
 	}
+	if lacks(l, m) && m.MissingFor >= s.Timing.Acker { // it can't come back without help
+		return true
+	}
 	missing := m.MissingFor >= s.Timing.Acker || m.Known && (m.Broken || m.Empty)
 	w := l.walsender(m.ID)
 	return missing && (w == nil || !w.Streaming) && m.ChangedAgo >= s.Timing.Flap
@@ -106,7 +109,7 @@ func (s *Shard) canSpare(l *Member, id string) bool {
 // mayJoin tells whether a standby may become an acknowledger: it streams, steadily, from this leader, and near its end.
 func (s *Shard) mayJoin(l, m *Member) bool {
 	w := l.walsender(m.ID)
-	if !s.usable(m) || !m.Streaming || m.FollowTerm != s.Rule.Term || m.Source != l.ID || m.desired() != catalog.DesiredRun || m.Held {
+	if !s.usable(m) || !m.Streaming || m.Archive || m.Damage != "" || m.FollowTerm != s.Rule.Term || m.Source != l.ID || m.desired() != catalog.DesiredRun || m.Held {
 		return false
 	}
 	if w == nil || !w.Streaming || uint64(w.Flush)+s.Timing.GrowLag < uint64(l.ReceiveLSN) {

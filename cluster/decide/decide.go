@@ -91,7 +91,7 @@ func (s *Shard) tend(v *Verdict, l *Member) {
 // lead keeps slots and synchronous standbys of the leader as the rule has them.
 func (s *Shard) lead(v *Verdict, l *Member) {
 	peers := s.peers(l.ID)
-	if s.told(l) && equal(l.Peers, peers) && l.Promises.OwnSub <= s.Rule.Sub {
+	if s.told(l) && equal(l.Peers, peers) && l.Promises.OwnSub <= s.Rule.Sub && len(l.LostSlots) == 0 {
 		return
 	}
 	v.do(Action{Kind: Lead, Node: l.ID, Term: s.Rule.Term, Sub: s.Rule.Sub, Peers: peers, Standbys: Standbys(s.Rule), Acks: Demand(s.Rule)})
@@ -155,17 +155,17 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 	case m.Held:
 		v.do(Action{Kind: Release, Node: m.ID, Term: s.Rule.Term})
 	case m.Empty:
-		if has(l.Peers, m.ID) {
-			v.do(Action{Kind: Clone, Node: m.ID, Source: l.ID, Term: s.Rule.Term})
+		if has(l.Peers, m.ID) && !s.filling(m.ID) {
+			v.do(s.fill(Clone, l, m))
 		}
 	case m.SystemID != s.Doc.SystemID:
 		v.problem("node %s holds system %q, not the shard's %s", m.ID, m.SystemID, s.Doc.SystemID)
 	case m.desired() == catalog.DesiredRestore:
-		s.rebuild(v, l, m, cohort, "an operator ordered it")
+		s.tendRestore(v, l, m, cohort)
 	case m.Broken:
-		s.rebuild(v, l, m, cohort, "its data was not replaced whole")
-	case m.NoWAL && m.MissingFor >= s.Timing.Acker:
-		s.rebuild(v, l, m, cohort, "ReplicaWALGap: nobody has the WAL that it needs")
+		s.fault(v, l, m, cohort, "its data was not replaced whole")
+	case m.Damage != "" && !m.Primary:
+		s.fault(v, l, m, cohort, "ReplicaCorrupt: "+m.Damage)
 	case m.Primary && (m.Promises.RevokedBelowTerm < s.Rule.Term || !resigned(m)):
 		v.problem("StaleLeader: node %s is a primary of term %d", m.ID, m.OwnTerm)
 		v.do(Action{Kind: Recruit, Node: m.ID, Term: s.Rule.Term})
@@ -176,7 +176,7 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 			v.do(Action{Kind: Restart, Node: m.ID, Term: s.Rule.Term})
 		}
 	case m.Exited && m.ExitedFor >= s.Timing.Restart:
-		s.rebuild(v, l, m, cohort, "its Postgres does not start")
+		s.fault(v, l, m, cohort, "its Postgres does not start")
 	default:
 		s.tendStandby(v, l, m, cohort)
 	}
@@ -184,7 +184,11 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 
 // tendStandby has a standby follow the leader, by whatever way its log allows.
 func (s *Shard) tendStandby(v *Verdict, l, m *Member, cohort bool) {
-	if m.Streaming && m.Source == l.ID && m.SourceAt == l.Address && m.FollowTerm == s.Rule.Term {
+	if s.follows(l, m) {
+		if m.Archive {
+			v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term})
+			return
+		}
 		// What an operator has paused stays so, and reads leave the replica by its lag; but a member that has yet to join the
 		// cohort must replay to show where its log stands. A recruit resumes by itself.
 		held := m.ReplayBlocked && !m.ReplayPaused || m.ReplayPaused && !cohort && !m.Rdonly
@@ -199,9 +203,7 @@ func (s *Shard) tendStandby(v *Verdict, l, m *Member, cohort bool) {
 	}
 	switch lineage {
 	case Behind:
-		if m.Primary || m.Source != l.ID || m.SourceAt != l.Address || m.FollowTerm != s.Rule.Term {
-			v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term})
-		}
+		s.tendBehind(v, l, m, cohort)
 	case Diverged:
 		if cohort {
 			v.problem("ReplicaDiverged: node %s has left the leader's line; it is still in the cohort", m.ID)
@@ -209,16 +211,28 @@ func (s *Shard) tendStandby(v *Verdict, l, m *Member, cohort bool) {
 		}
 		v.do(Action{Kind: Rewind, Node: m.ID, Source: l.ID, Term: s.Rule.Term})
 	case Alien:
-		s.rebuild(v, l, m, cohort, "timelines that can't be told apart")
+		s.fault(v, l, m, cohort, "timelines that can't be told apart")
 	case Unsure:
+		if m.Archive { // it replays, and shows where it stands once it is through
+			s.tendBehind(v, l, m, cohort)
+			return
+		}
 		v.problem("node %s: it is not known yet where its log stands", m.ID)
 	}
 }
 
-// rebuild copies a member anew. Restoring it from a backup would spare the leader; there are no backups yet.
-func (s *Shard) rebuild(v *Verdict, l, m *Member, cohort bool, why string) {
-	v.problem("node %s needs restore: %s", m.ID, why)
-	if !cohort && has(l.Peers, m.ID) {
-		v.do(Action{Kind: Rebuild, Node: m.ID, Source: l.ID, Term: s.Rule.Term, SystemID: s.Doc.SystemID, Why: why})
+// tendBehind has a member follow whose log is a beginning of the leader's: by the archive when the leader has no more what
+// it needs, and not at all when nobody has it.
+func (s *Shard) tendBehind(v *Verdict, l, m *Member, cohort bool) {
+	archive := s.fromArchive(l, m, cohort)
+	switch {
+	case s.gapLasts(m) && m.desired() == catalog.DesiredRun:
+		s.fault(v, l, m, cohort, walGap)
+	case m.Primary || m.Source != l.ID || m.SourceAt != l.Address || m.FollowTerm != s.Rule.Term || archive && !m.Archive:
+		v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term, Archive: archive || m.Archive})
+	case lacks(l, m) && m.Archived == ArchiveSilent:
+		v.problem("node %s needs WAL that the leader has no more, and the archive doesn't answer", m.ID)
+	case m.Archive:
+		v.problem("node %s reads the archive", m.ID)
 	}
 }

@@ -217,14 +217,16 @@ func setMember(t *testing.T, s *Shard, m *Member, name, v string) {
 		m.Up = false
 	case "self-fenced":
 		m.SelfFenced, m.Writable, m.SelfFencedFor = true, false, span(t, v)
-	case "stalled", "broken", "empty", "held", "busy", "paused", "blocked", "no-wal", "unreplayed", "not-in-force":
+	case "stalled", "broken", "empty", "held", "busy", "paused", "blocked", "archive", "unreplayed", "not-in-force":
 		flag := map[string]*bool{
 			"stalled": &m.Stalled, "broken": &m.Broken, "empty": &m.Empty, "held": &m.Held, "busy": &m.Busy, "paused": &m.ReplayPaused, "blocked": &m.ReplayBlocked,
-			"no-wal": &m.NoWAL, "unreplayed": &m.Replayed, "not-in-force": &m.InForce,
+			"archive": &m.Archive, "unreplayed": &m.Replayed, "not-in-force": &m.InForce,
 		}[name]
 		*flag = name != "unreplayed" && name != "not-in-force"
 	case "desired":
 		m.Desired = v
+	case "request", "restored", "tries", "damage", "archived", "gap", "lost-slots":
+		setRestore(t, m, name, v)
 	case "follow":
 		m.FollowTerm = number(t, v)
 	case "missing":
@@ -240,6 +242,27 @@ func setMember(t *testing.T, s *Shard, m *Member, name, v string) {
 	}
 }
 
+// setRestore changes what has to do with restores.
+func setRestore(t *testing.T, m *Member, name, v string) {
+	t.Helper()
+	switch name {
+	case "request":
+		m.Request, m.Reason = v, "why"
+	case "restored":
+		m.Restored = v
+	case "tries":
+		m.Tries = int(number(t, v))
+	case "damage":
+		m.Damage = v
+	case "archived":
+		m.Archived = map[string]Archived{"has": ArchiveHas, "lacks": ArchiveLacks, "silent": ArchiveSilent}[v]
+	case "gap": // no source has its WAL, for so long
+		m.GapFor = span(t, v)
+	case "lost-slots":
+		m.LostSlots = list(v)
+	}
+}
+
 // setLog changes where a member's log stands, what it promised, or its disk.
 func setLog(t *testing.T, m *Member, name, v string) {
 	t.Helper()
@@ -247,6 +270,8 @@ func setLog(t *testing.T, m *Member, name, v string) {
 	switch name {
 	case "lsn":
 		m.ReceiveLSN, m.ReplayLSN = catalog.LSN(number(t, v)), catalog.LSN(number(t, v))
+	case "oldest": // segments that are gone
+		m.OldestLSN = catalog.LSN(number(t, v) * segmentBytes)
 	case "replay":
 		m.ReplayLSN, m.Replayed = catalog.LSN(number(t, v)), false
 	case "tli":

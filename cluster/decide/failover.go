@@ -319,12 +319,14 @@ func (s *Shard) followers(v *Verdict, x *Member) {
 	lacking := x.Primary && len(streamingAckers(s, x)) < Demand(s.Rule)
 	for i := range s.Members {
 		m := &s.Members[i]
-		if m.ID == x.ID || !m.Known || m.Held || m.Busy || m.desired() != catalog.DesiredRun || m.Promises.RevokedBelowTerm > s.Rule.Term {
+		if m.ID == x.ID || !m.Known || m.Held || m.Busy || m.desired() != catalog.DesiredRun && m.desired() != catalog.DesiredRestore ||
+			m.Promises.RevokedBelowTerm > s.Rule.Term {
 			continue
 		}
 		switch {
 		case lacking && !slices.Contains(s.Rule.Cohort, m.ID):
 			s.tendMember(v, x, m, false)
+		case m.desired() == catalog.DesiredRestore:
 		case m.Empty || m.Broken || m.Primary || m.SystemID != s.Doc.SystemID:
 		case m.FollowTerm == s.Rule.Term && m.Source == x.ID && m.SourceAt == x.Address:
 		case LineageOf(m, x, s.Rule.Term) == Behind || s.Flaws.FollowWithoutAncestry:

@@ -55,6 +55,8 @@ type Member struct {
 	Cell     string
 	Desired  string // one of catalog's Desired constants; "" = run
 	Reason   string // for Desired
+	Request  string // who asked for Desired, and when: ids sort by time. "" = nobody yet
+	Tries    int    // how often it was to be restored since it was whole last
 	Address  string // host:port of its Postgres
 	Known    bool   // its agent has answered this look; the rest is what it said
 	Empty    bool
@@ -101,7 +103,12 @@ type Member struct {
 	Rows                        []TermRow     // all of them, Row too; of a leader. nil = not known
 	History                     []Switch      // of Timeline, oldest first
 	Acknowledgers               []Walsender   // of a primary: pg_stat_replication
-	NoWAL                       bool          // its source said that the WAL it needs was removed
+	OldestLSN                   catalog.LSN   // where the contiguous log in its files begins; 0 = not known
+	LostSlots                   []string      // of a primary: nodes whose slot has lost its WAL
+	Archived                    Archived      // of a standby that doesn't stream: the archive's answer
+	Archive                     bool          // it reads the archive, and is in no quorum meanwhile
+	Restored                    string        // the Request for which its data was made anew last
+	Damage                      string        // what is wrong with its data for good; "" = nothing known
 	FencedLSN                   catalog.LSN   // of a resigned primary: nothing beyond was acknowledged, and nothing will be
 	SelfFencedFor               time.Duration // how long SelfFenced
 	DiskFree, DiskTotal         int64
@@ -112,6 +119,7 @@ type Member struct {
 	HungFor      time.Duration
 	StreamingFor time.Duration // seen by the leader as streaming
 	MissingFor   time.Duration // not so
+	GapFor       time.Duration // no source has the WAL that it needs
 	ChangedAgo   time.Duration // its last coming to or going from the cohort; Never when it has not been seen
 }
 

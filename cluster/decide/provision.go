@@ -39,7 +39,7 @@ const (
 	Record                 // write the shard's system identifier
 	Apply                  // have Node, the primary, make cluster roles and stubs
 	Lead                   // have Node keep slots for Peers and wait for Acks of Standbys, by the rule's Term and Sub
-	Clone                  // have Node, empty, copy Source and follow it
+	Clone                  // have Node, empty, be made from a backup or by a copy of Copy, and follow Source
 	Follow                 // have Node follow Source, the leader of Term
 	Grow                   // write Standbys as acknowledgers in the rule
 	Open                   // declare the shard ready
@@ -53,14 +53,15 @@ const (
 	Hold    // have Node stop Postgres, and keep it stopped
 	Release // have Node start Postgres after Hold
 	Rewind  // have Node, which isn't in the cohort, run pg_rewind from Source and follow it
-	Rebuild // have Node, which isn't in the cohort, throw its data away and copy Source
+	Rebuild // have Node, which isn't in the cohort, lay its data aside, and be made anew from a backup or by a copy of Copy
 	Restart // have Node, whose Postgres hangs, kill it and start it again by HowToStart
 	Resume  // have Node go on with replay: resume it when it is paused, end the queries that block it
+	Want    // write in Node's document what is wanted of it: Desired
 )
 
 var kindNames = []string{
 	"none", "claim", "init", "record", "apply", "lead", "clone", "follow", "grow", "open",
-	"write", "recruit", "promote", "fence", "unfence", "start", "hold", "release", "rewind", "rebuild", "restart", "resume",
+	"write", "recruit", "promote", "fence", "unfence", "start", "hold", "release", "rewind", "rebuild", "restart", "resume", "want",
 }
 
 // String gives the kind's name.
@@ -80,6 +81,11 @@ type Action struct {
 	Peers    []string
 	Standbys []string
 	Acks     int
+	Copy     string // of Clone and Rebuild: whom to copy if there is no backup that will do
+	Backup   bool   // of Clone and Rebuild: a backup may be used
+	Archive  bool   // of Follow: read the archive until it streams
+	Request  string // of Clone and Rebuild: the member's
+	Desired  string // of Want
 
 	Term, Sub int64            // of the rule that an order follows from
 	Rule      *catalog.Rule    // of Write; nil = as it is
@@ -97,6 +103,21 @@ func (a Action) String() string {
 	}
 	if a.Source != "" {
 		s += " from " + a.Source
+	}
+	if a.Copy != "" && a.Copy != a.Source {
+		s += " copy " + a.Copy
+	}
+	if a.Backup {
+		s += " backup"
+	}
+	if a.Archive {
+		s += " by the archive"
+	}
+	if a.Request != "" {
+		s += " request " + a.Request
+	}
+	if a.Kind == Want {
+		return s + " " + a.Desired + " (" + a.Why + ")"
 	}
 	if a.SystemID != "" {
 		s += " system " + a.SystemID

@@ -10,6 +10,7 @@ type Timing struct {
 	Unreachable    time.Duration // how long a leader that replicates but can't be reached is left alone
 	Acker          time.Duration // how long an acknowledger may be missing before it is taken from the cohort
 	Flap           time.Duration // the least time between an acknowledger's changes
+	Gap            time.Duration // how long no source must have a standby's WAL for it to be given up
 	Settle         time.Duration // how long a standby must stream before it is taken in
 	Straggler      time.Duration // how long recruits that are late are waited for, once there are enough
 	Promote        time.Duration // how long a chosen leader may be silent before another is chosen
@@ -26,7 +27,7 @@ type Timing struct {
 func DefaultTiming() Timing {
 	return Timing{
 		Isolation: 3 * time.Second, HostLost: 2 * time.Second, Hung: 2 * time.Second, Unreachable: 10 * time.Second,
-		Acker: 5 * time.Second, Flap: 30 * time.Second, Settle: time.Second, Straggler: 200 * time.Millisecond,
+		Acker: 5 * time.Second, Flap: 30 * time.Second, Gap: 3 * time.Second, Settle: time.Second, Straggler: 200 * time.Millisecond,
 		Promote: 5 * time.Second, Restart: 60 * time.Second, Switchover: 5 * time.Second,
 		ReplayBlocked: 30 * time.Second, Frequent: 2, GrowLag: 16 << 20, DiskLowPercent: 5, DiskOKPercent: 8,
 	}

@@ -18,7 +18,7 @@ type Watch struct {
 // sighting is what is remembered of a node. A time is that of the first look that found it so.
 type sighting struct {
 	known, exited, hung, streaming, missing, changed time.Duration
-	selfFenced                                       time.Duration
+	selfFenced, gap                                  time.Duration
 	inCohort                                         bool
 	term                                             int64 // of the rule that inCohort is of; 0 = not seen in an active one yet
 }
@@ -64,7 +64,7 @@ func (w *Watch) seeRule(now time.Duration, s *Shard) {
 func (w *Watch) seeMember(now time.Duration, s *Shard, leader, m *Member) {
 	n := w.nodes[m.ID]
 	if n == nil {
-		n = &sighting{known: now, exited: unset, hung: unset, streaming: unset, missing: unset, changed: unset, selfFenced: unset}
+		n = &sighting{known: now, exited: unset, hung: unset, streaming: unset, missing: unset, changed: unset, selfFenced: unset, gap: unset}
 		w.nodes[m.ID] = n
 	}
 	if s.Rule.Phase == PhaseActive {
@@ -85,13 +85,16 @@ func (w *Watch) seeMember(now time.Duration, s *Shard, leader, m *Member) {
 		streams = row != nil && row.Streaming
 		since(&n.streaming, streams, now)
 		since(&n.missing, !streams, now)
+		if m.Known {
+			since(&n.gap, gap(leader, m), now)
+		}
 	}
 	if m.Known {
 		since(&n.exited, m.Exited, now)
 		since(&n.hung, m.Hung, now)
 		since(&n.selfFenced, m.SelfFenced, now)
 	}
-	m.ExitedFor, m.HungFor = age(n.exited, now), age(n.hung, now)
+	m.ExitedFor, m.HungFor, m.GapFor = age(n.exited, now), age(n.hung, now), age(n.gap, now)
 	m.StreamingFor, m.MissingFor = age(n.streaming, now), age(n.missing, now)
 	m.SelfFencedFor = max(m.SelfFencedFor, age(n.selfFenced, now))
 	m.ChangedAgo = Never

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -110,16 +111,16 @@ func (a *admin) begin() {
 	a.ask(func() func() {
 		s := a.w.store
 		shard := decide.Shard{Rule: s.rule(), Doc: s.doc(), Op: s.op(), Want: a.w.sched.Nodes - a.w.sched.Rdonly, Flaws: a.w.flaws, Timing: decide.DefaultTiming()}
-		desired := s.desired
+		desired, request := s.desired, s.request
 		return func() {
 			if a.look == look {
-				a.gather(look, shard, desired)
+				a.gather(look, shard, desired, request)
 			}
 		}
 	})
 }
 
-func (a *admin) gather(look int, shard decide.Shard, desired [maxNodes]string) {
+func (a *admin) gather(look int, shard decide.Shard, desired, request [maxNodes]string) {
 	shard.Members = make([]decide.Member, len(a.w.nodes))
 	left := len(a.w.nodes)
 	decided := false
@@ -127,7 +128,7 @@ func (a *admin) gather(look int, shard decide.Shard, desired [maxNodes]string) {
 		if a.look == look && !decided {
 			decided = true
 			for i := range shard.Members {
-				shard.Members[i].Desired = desired[i]
+				shard.Members[i].Desired, shard.Members[i].Request = desired[i], request[i]
 				shard.Members[i].Busy = shard.Members[i].Busy || a.out[i] != "" && slow(a.out[i])
 			}
 			a.decide(shard)
@@ -177,6 +178,10 @@ func (a *admin) decide(shard decide.Shard) {
 			a.write(shard, action)
 			return
 		}
+		if action.Kind == decide.Want {
+			a.want(shard, action)
+			continue
+		}
 		a.order(shard, action)
 	}
 	look := a.look
@@ -200,6 +205,23 @@ func (a *admin) write(shard decide.Shard, action decide.Action) {
 				a.begin()
 			}
 		}
+	})
+}
+
+// want writes what is wanted of a node, if that is as it was looked at.
+func (a *admin) want(shard decide.Shard, action decide.Action) {
+	i := a.w.node(action.Node).host
+	before, epoch := shard.Members[i].Request, a.epoch
+	wanted := shard.Members[i].Desired
+	a.ask(func() func() {
+		s := a.w.store
+		if s.create[leaderKey] == epoch && s.request[i] == before && s.desired[i] == wanted {
+			if s.desired[i] = action.Desired; action.Desired == catalog.DesiredRestore {
+				s.asked++
+				s.request[i] = fmt.Sprintf("%06d", s.asked)
+			}
+		}
+		return func() {}
 	})
 }
 

@@ -18,6 +18,7 @@ type disk struct {
 	Acks       int
 	Hold       bool
 	Peers      []string
+	Restored   string
 }
 
 // node is one instance and its agent.
@@ -143,7 +144,7 @@ func (n *node) status() decide.Member {
 		Standby: p.signal, Peers: d.Peers, Standbys: d.Standbys, Acks: d.Acks, Ordered: d.Led,
 		InForce: n.inForce && n.forceLife == p.life, Up: p.running && !p.frozen, Primary: p.running && p.primary, Timeline: p.tli,
 		Busy: n.busy, Promises: d.Promises, Exited: !p.running, Held: d.Hold, Hung: p.running && p.frozen,
-		SelfFenced: n.selfFenced != unset, Broken: d.Promises.RewindInProgress && !n.busy, FollowTerm: d.FollowTerm,
+		SelfFenced: n.selfFenced != unset, Broken: d.Promises.RewindInProgress && !n.busy, FollowTerm: d.FollowTerm, Restored: d.Restored,
 		ReceiveLSN: catalog.LSN(p.len()), ReplayLSN: catalog.LSN(p.replayed), Replayed: p.running && p.replayed == p.len(),
 		ReplayPaused: p.paused > 0, Row: p.row(), History: p.history, FencedLSN: catalog.LSN(n.fencedLSN),
 	}

@@ -276,7 +276,7 @@ func (n *node) follow(a decide.Action, end func(bool)) {
 // replace rewinds the node or copies its source.
 func (n *node) replace(a decide.Action, end func(bool)) {
 	p := n.pg
-	if p.link != nil && n.disk.FollowTerm == a.Term {
+	if a.Request != "" && n.disk.Restored >= a.Request || a.Request == "" && p.link != nil && n.disk.FollowTerm == a.Term {
 		end(false) // a late order
 		return
 	}
@@ -303,6 +303,7 @@ func (n *node) replace(a decide.Action, end func(bool)) {
 		}
 		p.rewindTo(u, a.Kind != decide.Rewind)
 		n.disk.Promises = decide.Replaced(n.disk.Promises)
+		n.disk.Restored = max(n.disk.Restored, a.Request)
 		n.save()
 		n.start(false)
 		end(true)

@@ -27,7 +27,9 @@ type store struct {
 	renewed time.Duration
 	termAt  time.Duration // since when the rule has its term
 	down    int
-	desired [maxNodes]string // of nodes, as operators want them
+	desired [maxNodes]string // of nodes, as operators and admins want them
+	request [maxNodes]string // who asked for it
+	asked   int              // counts requests
 }
 
 func newStore(w *world, host int) *store { return &store{w: w, host: host} }
