@@ -72,6 +72,7 @@ type Admin struct {
 	live   *catalog.Live
 	http   *http.Client
 	copies *semaphore.Weighted
+	hosts  hosts
 	once   sync.Once
 	since  time.Time
 	addr   atomic.Pointer[string]

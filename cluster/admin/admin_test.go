@@ -53,6 +53,7 @@ type world struct {
 	acct  pgproc.Account
 
 	progress func(step string)
+	settings pgproc.Settings // of all servers
 
 	mu      sync.Mutex
 	ports   map[string]int
@@ -142,7 +143,7 @@ func (w *world) agent(shard, node string, role catalog.Role, stop bool) *part {
 	a, err := agent.New(agent.Config{
 		Cluster: clusterName, Node: node, Shard: shard, Role: role, Dir: filepath.Join(w.dir, node), Port: w.port(node),
 		Installation: w.inst, Account: w.acct, Store: w.store, Token: token, StopPostgres: stop,
-		Settings: pgproc.Settings{"fsync": "off"}, Progress: w.progress,
+		Settings: pgproc.Settings{"fsync": "off"}.With(w.settings), Progress: w.progress,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +25,10 @@ func (s *shardLoop) carryOut(ctx context.Context, v *view, decision decide.Verdi
 		case action.Kind == decide.Write:
 			err = s.writeRule(ctx, v, action)
 			s.nudge() // whatever became of it
+			settled = false
+		case action.Kind == decide.Want:
+			err = errors.Join(err, s.want(ctx, v, action))
+			s.nudge()
 			settled = false
 		case action.Kind == decide.Apply && s.applied(action.Node):
 		default:
@@ -83,16 +88,14 @@ func slow(k decide.Kind) bool { return k == decide.Clone || k == decide.Rewind |
 
 // order gives one order and records what came of it.
 func (s *shardLoop) order(ctx context.Context, v *view, action decide.Action) error {
-	limit := actTimeout
 	if slow(action.Kind) {
-		limit = copyTimeout
-		s.setBusy(action.Node, true)
-		defer s.setBusy(action.Node, false)
-		if err := s.l.a.copies.Acquire(ctx, 1); err != nil {
-			return err
-		}
-		defer s.l.a.copies.Release(1)
+		return s.fill(ctx, v, action)
 	}
+	return s.giveWithin(ctx, v, action, actTimeout)
+}
+
+// giveWithin gives one order and records what came of it.
+func (s *shardLoop) giveWithin(ctx context.Context, v *view, action decide.Action, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r, err := s.give(ctx, v, action)
@@ -137,7 +140,7 @@ func (s *shardLoop) give(ctx context.Context, v *view, action decide.Action) (ag
 		source = *sourceOf(n)
 	}
 	lead := agent.LeadOrder{Order: head, Peers: action.Peers, Standbys: action.Standbys, Acks: action.Acks}
-	replace := agent.ReplaceOrder{Order: head, Source: source, SystemID: v.shard.Doc.SystemID}
+	replace := agent.ReplaceOrder{Order: head, Source: source, SystemID: v.shard.Doc.SystemID, Fill: fillOf(v, action)}
 	switch action.Kind {
 	case decide.Apply:
 		return client.Apply(ctx, agent.ApplyOrder{Order: head, Roles: s.l.secrets.roles(s.l.a.cfg.Superuser), Stubs: s.l.a.cfg.Stubs})
@@ -145,10 +148,10 @@ func (s *shardLoop) give(ctx context.Context, v *view, action decide.Action) (ag
 		return client.Lead(ctx, lead)
 	case decide.Clone:
 		return client.Provision(ctx, agent.ProvisionOrder{
-			Order: head, Source: &source, SystemID: v.shard.Doc.SystemID, ReplicationPassword: s.l.secrets.Replication.Password,
+			Order: head, Source: &source, SystemID: v.shard.Doc.SystemID, Fill: replace.Fill, ReplicationPassword: s.l.secrets.Replication.Password,
 		})
 	case decide.Follow:
-		return client.Follow(ctx, agent.FollowOrder{Order: head, Source: source})
+		return client.Follow(ctx, agent.FollowOrder{Order: head, Source: source, Archive: action.Archive})
 	case decide.Recruit:
 		return client.Recruit(ctx, head)
 	case decide.Promote:

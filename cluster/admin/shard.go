@@ -235,7 +235,7 @@ func (s *shardLoop) look(ctx context.Context) (*view, error) {
 		v.nodes[n.ID] = n
 		asking.Go(func() {
 			v.shard.Members[i] = a.ask(ctx, n)
-			v.shard.Members[i].Busy = slices.Contains(busy, n.ID)
+			v.shard.Members[i].Busy = v.shard.Members[i].Busy || slices.Contains(busy, n.ID)
 		})
 	}
 	asking.Wait()
@@ -256,6 +256,7 @@ func replicasOf(snap *catalog.Snapshot, profile string) int {
 func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
 	m := decide.Member{
 		ID: n.ID, Rdonly: n.Role == catalog.RoleRdonly, Cell: n.Cell, Desired: n.Desired, Reason: n.Reason, Address: addressOf(n.Host, n.Port),
+		Request: n.Request, Tries: n.Tries,
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -274,12 +275,13 @@ func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
 	m.SelfFenced, m.SelfFencedFor = st.SelfFenced, st.SelfFencedFor
 	m.DiskFree, m.DiskTotal = st.Health.DiskFree, st.Health.DiskTotal
 	if st.Member.Source != nil {
-		m.FollowTerm = st.Member.Term
+		m.FollowTerm, m.Archive = st.Member.Term, st.Member.Archive
 	}
+	m.Busy, m.Restored, m.Damage = st.Work != nil, st.Member.Restored, st.Damage
 	o := st.Server
 	m.Up, m.Primary, m.Streaming, m.LastMsg, m.Timeline = o.Up, o.Primary, o.Streaming, o.LastMsg, o.Timeline
 	m.ReceiveLSN, m.ReplayLSN, m.Replayed, m.ReplayPaused = o.ReceiveLSN, o.ReplayLSN, o.Replayed, o.ReplayPaused
-	m.Row, m.History, m.Acknowledgers = o.Row, o.History, o.Acknowledgers
+	m.Row, m.History, m.Acknowledgers, m.OldestLSN, m.LostSlots = o.Row, o.History, o.Acknowledgers, o.OldestLSN, o.LostSlots
 	return m
 }
 

@@ -71,6 +71,8 @@ type Agent struct {
 	exited     atomic.Bool // no process of Postgres is left
 	hung       atomic.Bool // several new connections in a row were not answered
 	replacing  atomic.Bool // the data directory is being replaced
+	work       atomic.Pointer[Work]
+	damage     atomic.Pointer[string]
 	inForce    atomic.Pointer[inForce]
 	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not
 	fencedLSN  atomic.Uint64 // of a primary that resigned; 0 = not proven

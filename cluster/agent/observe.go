@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,8 @@ type Observation struct {
 	Row           decide.TermRow     `json:"row"`
 	History       []decide.Switch    `json:"history,omitempty"`
 	Acknowledgers []decide.Walsender `json:"acknowledgers,omitempty"`
+	OldestLSN     catalog.LSN        `json:"oldest_lsn,omitempty"` // where the contiguous log in its files begins
+	LostSlots     []string           `json:"lost_slots,omitempty"` // nodes whose slot has lost its WAL
 }
 
 // observer asks the server; requests take turns on its connection.
@@ -151,6 +154,9 @@ func (o *observer) ask(ctx context.Context) (Observation, error) {
 		if ob.Acknowledgers, err = walsenders(ctx, o.conn); err != nil {
 			return ob, err
 		}
+		if ob.LostSlots, err = o.lostSlots(ctx); err != nil {
+			return ob, err
+		}
 	}
 	if hasLog {
 		err = o.conn.QueryRow(ctx, "SELECT term, tli FROM neki.term_log ORDER BY term DESC LIMIT 1").Scan(&ob.Row.Term, &ob.Row.Timeline)
@@ -158,6 +164,7 @@ func (o *observer) ask(ctx context.Context) (Observation, error) {
 			return ob, err
 		}
 	}
+	ob.OldestLSN = oldestLog(o.a.pg.DataDir(), max(ob.ReceiveLSN, ob.ReplayLSN))
 	ob.History, err = readHistory(o.a.pg.DataDir(), ob.Timeline)
 	ob.Up = ob.Primary || receiver || ob.Replayed || ended
 	if !ob.Up {
@@ -261,6 +268,58 @@ func walsenders(ctx context.Context, conn *pgx.Conn) ([]decide.Walsender, error)
 	})
 }
 
+// lostSlots are the nodes whose slot has lost its WAL: nothing can stream through it any more.
+func (o *observer) lostSlots(ctx context.Context) ([]string, error) {
+	rows, err := o.conn.Query(ctx, "SELECT slot_name::text FROM pg_replication_slots WHERE wal_status = 'lost' AND NOT active")
+	if err != nil {
+		return nil, err
+	}
+	lost, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(lost) == 0 {
+		return nil, err
+	}
+	_, m := o.a.memory.get()
+	var nodes []string
+	for _, peer := range m.Peers {
+		if slices.Contains(lost, SlotName(peer)) {
+			nodes = append(nodes, peer)
+		}
+	}
+	return nodes, nil
+}
+
+// oldestLog gives where the log begins that the files of pg_wal hold without a gap up to a position; 0 = it isn't known.
+// Which timeline a file is named for doesn't matter: a segment in which one was left is there by either name.
+func oldestLog(dataDir string, end catalog.LSN) catalog.LSN {
+	files, err := os.ReadDir(filepath.Join(dataDir, "pg_wal"))
+	if err != nil || end == 0 {
+		return 0
+	}
+	have := make(map[uint64]bool, len(files))
+	for _, f := range files {
+		name := f.Name()
+		if len(name) != 24 {
+			continue
+		}
+		high, errHigh := strconv.ParseUint(name[8:16], 16, 32)
+		low, errLow := strconv.ParseUint(name[16:], 16, 32)
+		if errHigh == nil && errLow == nil {
+			have[high<<8|low] = true
+		}
+	}
+	at := uint64(end-1) / segmentBytes
+	if !have[at] {
+		return 0
+	}
+	for at > 0 && have[at-1] {
+		at--
+	}
+	return catalog.LSN(at * segmentBytes)
+}
+
+// segmentBytes is the size of a file of pg_wal; initdb's default is used everywhere.
+const segmentBytes = 16 << 20
+
 // readHistory reads a timeline's history file, oldest switch first. The first timeline has none.
 func readHistory(dataDir string, line int32) ([]decide.Switch, error) {
 	if line <= 1 {
@@ -308,6 +367,10 @@ func (a *Agent) Status(ctx context.Context) Status {
 	}
 	st.Exited = a.exited.Load() && a.pg.Running() == 0
 	st.Hung = a.hung.Load() && a.pg.Running() != 0
+	st.Work = a.work.Load()
+	if d := a.damage.Load(); d != nil && st.Standby {
+		st.Damage = *d
+	}
 	st.Broken = promises.RewindInProgress && !a.replacing.Load()
 	st.Writable = st.Server.Primary && st.FencedLSN == 0
 	if at := a.selfFenced.Load(); at != 0 {

@@ -32,9 +32,23 @@ type Source struct {
 	Port int    `json:"port"`
 }
 
+// Fill says where the data of an instance comes from.
+type Fill struct {
+	// Copy is whom to copy; nil = the source that is then followed.
+	Copy *Source `json:"copy,omitempty"`
+	// Backup: the newest backup is to be restored instead, if the archive reaches from it to SourceOldest.
+	Backup bool `json:"backup,omitempty"`
+	// SourceTimeline and SourceOldest are the source's timeline, and where the log in its files begins.
+	SourceTimeline int32       `json:"source_tli,omitempty"`
+	SourceOldest   catalog.LSN `json:"source_oldest,omitempty"`
+	// Request is what the data is made for: done once, it is not done again. Requests sort by time.
+	Request string `json:"request,omitempty"`
+}
+
 // ProvisionOrder fills an empty instance. Without a Source it becomes the shard's first primary.
 type ProvisionOrder struct {
 	Order
+	Fill
 	Source              *Source `json:"source,omitempty"`
 	SystemID            string  `json:"system_id,omitempty"` // that the copy must have
 	ReplicationPassword string  `json:"replication_password"`
@@ -52,7 +66,8 @@ type LeadOrder struct {
 // FollowOrder says where a standby streams from.
 type FollowOrder struct {
 	Order
-	Source Source `json:"source"`
+	Archive bool   `json:"archive,omitempty"` // it reads the archive, too
+	Source  Source `json:"source"`
 }
 
 // RoleSpec is a role that must exist.
@@ -98,9 +113,10 @@ type FenceOrder struct {
 	Drain time.Duration `json:"drain_ns,omitempty"` // for transactions that are open
 }
 
-// ReplaceOrder has a node's data replaced by the source's, which it then follows.
+// ReplaceOrder has a node's data replaced, so that it can follow the source.
 type ReplaceOrder struct {
 	Order
+	Fill
 	Source   Source `json:"source"`
 	SystemID string `json:"system_id,omitempty"`
 }
@@ -143,10 +159,22 @@ type Status struct {
 	SelfFencedFor time.Duration `json:"self_fenced_for_ns,omitempty"`
 	FencedLSN     catalog.LSN   `json:"fenced_lsn,omitempty"`
 
+	Damage string `json:"damage,omitempty"` // what is wrong with the data for good
+	Work   *Work  `json:"work,omitempty"`   // an order that takes long is under way
+
 	BinDir    string    `json:"bin_dir"`
 	Version   string    `json:"version"`
 	DataDir   string    `json:"data_dir"`
 	LogTail   string    `json:"log_tail,omitempty"`
+	StartedAt time.Time `json:"started_at"`
+}
+
+// Work is how far an order is that makes an instance's data.
+type Work struct {
+	Step      string    `json:"step"`
+	Request   string    `json:"request,omitempty"`
+	Done      int64     `json:"done,omitempty"`  // bytes
+	Total     int64     `json:"total,omitempty"` // 0 = not known
 	StartedAt time.Time `json:"started_at"`
 }
 

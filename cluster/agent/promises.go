@@ -21,7 +21,9 @@ type Member struct {
 	Led      bool     `json:"led,omitempty"` // Standbys and Acks were ordered; until then no commit is acknowledged
 	Standbys []string `json:"standbys,omitempty"`
 	Acks     int      `json:"acks,omitempty"`
-	Hold     string   `json:"hold,omitempty"` // why Postgres is to stay stopped
+	Hold     string   `json:"hold,omitempty"`     // why Postgres is to stay stopped
+	Archive  bool     `json:"archive,omitempty"`  // it reads the archive until it streams
+	Restored string   `json:"restored,omitempty"` // the newest Request for which its data was made
 	// Closed: a primary that no client may use yet: its barrier is not acknowledged.
 	Closed bool `json:"closed,omitempty"`
 }

@@ -82,15 +82,12 @@ func (r *runner) fill(ctx context.Context, o ProvisionOrder) (string, error) {
 		}
 		return r.progress("initialised", began), nil
 	}
-	r.a.setPhase(catalog.StateRestoring, "base backup from %s", o.Source.Node)
-	err := r.a.pg.BaseBackup(ctx, pgproc.BackupOptions{
-		Source: r.a.replicationDSN(*o.Source) + " dbname=replication", Passfile: r.a.passfile(), Slot: SlotName(r.a.cfg.Node),
-		NoSync: r.a.noSync(),
-	})
+	defer r.idle()
+	what, err := r.refilled(ctx, o.Fill, *o.Source, o.SystemID)
 	if err != nil {
 		return "", err
 	}
-	return r.progress("copied from "+o.Source.Node, began), nil
+	return r.progress(what, began), r.restored(o.Fill)
 }
 
 // noSync: a server that is not to flush its data need not be flushed when it is made, either.
@@ -115,7 +112,7 @@ func (r *runner) follow(ctx context.Context, o FollowOrder) (Result, error) {
 			return Result{}, err
 		}
 	}
-	if err := r.a.memory.changeMember(func(m *Member) { m.Term, m.Source = o.Term, &o.Source }); err != nil {
+	if err := r.a.memory.changeMember(func(m *Member) { m.Term, m.Source, m.Archive = o.Term, &o.Source, o.Archive }); err != nil {
 		return Result{}, err
 	}
 	if r.a.pg.Running() == 0 {

@@ -424,7 +424,10 @@ func (r *runner) replace(ctx context.Context, o ReplaceOrder, anew bool) (Result
 	began := time.Now()
 	p, m := r.a.memory.get()
 	ob := r.a.observer.look(ctx)
-	if ob.Streaming && m.Source != nil && m.Source.Node == o.Source.Node && m.Term == o.Term {
+	if r.made(o.Fill) {
+		return Result{}, nil
+	}
+	if o.Request == "" && ob.Streaming && m.Source != nil && m.Source.Node == o.Source.Node && m.Term == o.Term {
 		return Result{}, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s follows %s already", r.a.cfg.Node, o.Source.Node)
 	}
 	if r.a.pg.Running() != 0 && !r.a.pg.IsStandby() && !(p.RevokedBelowTerm >= o.Term && p.OwnTerm < o.Term) {
@@ -437,6 +440,8 @@ func (r *runner) replace(ctx context.Context, o ReplaceOrder, anew bool) (Result
 	}
 	r.a.replacing.Store(true)
 	defer r.a.replacing.Store(false)
+	r.working(o.Request, "stopping")
+	defer r.idle()
 	// Not known where it stood: it counts again when it has the barrier of the order's term, which comes after all that
 	// was acknowledged before.
 	at, known := decide.Position{Term: o.Term}, false
@@ -451,6 +456,12 @@ func (r *runner) replace(ctx context.Context, o ReplaceOrder, anew bool) (Result
 			return Result{}, err
 		}
 	}
+	// The promise is on disk, so nobody takes this node into a cohort from here on.
+	if err := r.stillWanted(ctx, o.Fill); err != nil {
+		return Result{}, errors.Join(err, r.a.memory.changePromises(func(now *Promises) {
+			now.RewindInProgress = p.RewindInProgress
+		}))
+	}
 	if err := r.stop(ctx, pgproc.StopFast); err != nil {
 		return Result{}, err
 	}
@@ -459,17 +470,17 @@ func (r *runner) replace(ctx context.Context, o ReplaceOrder, anew bool) (Result
 	if err := r.a.memory.changeMember(func(m *Member) { m.Source, m.Term, m.Led, m.Closed = &source, o.Term, false, false }); err != nil {
 		return Result{}, err
 	}
-	if err := r.refill(ctx, o, anew); err != nil {
+	what, err := r.refill(ctx, o, anew)
+	if err != nil {
 		return Result{}, err
 	}
 	if err := r.a.memory.changePromises(func(p *Promises) { *p = decide.Replaced(*p) }); err != nil {
 		return Result{}, err
 	}
-	what := "rewound to "
-	if anew {
-		what = "copied from "
+	if err := r.restored(o.Fill); err != nil {
+		return Result{}, err
 	}
-	step := r.progress(what+o.Source.Node, began)
+	step := r.progress(what, began)
 	r.ensureRunning(ctx)
 	return Result{Done: []string{step}}, nil
 }
@@ -504,27 +515,21 @@ func (r *runner) awaitCheckpoint(ctx context.Context, source Source) error {
 	}
 }
 
-func (r *runner) refill(ctx context.Context, o ReplaceOrder, anew bool) error {
-	dsn := r.a.replicationDSN(o.Source)
+// refill makes the data anew, or rewinds it. Data that is made anew is laid aside until the new one serves.
+func (r *runner) refill(ctx context.Context, o ReplaceOrder, anew bool) (what string, err error) {
 	if !anew {
-		r.a.setPhase(stateRestoring, "pg_rewind from %s", o.Source.Node)
-		if err := r.a.pg.Rewind(ctx, dsn+" dbname=postgres"); err != nil {
-			return err
+		r.working(o.Request, "pg_rewind from %s", o.Source.Node)
+		if err := r.a.pg.Rewind(ctx, r.a.replicationDSN(o.Source)+" dbname=postgres"); err != nil {
+			return "", err
 		}
-		return r.a.writeConf()
+		return "rewound to " + o.Source.Node, r.a.writeConf()
 	}
-	r.a.setPhase(stateRestoring, "base backup from %s", o.Source.Node)
-	if err := r.a.pg.Wipe(); err != nil {
-		return err
-	}
-	err := r.a.pg.BaseBackup(ctx, pgproc.BackupOptions{
-		Source: dsn + " dbname=replication", Passfile: r.a.passfile(), Slot: SlotName(r.a.cfg.Node), NoSync: r.a.noSync(),
-	})
+	kept, err := r.a.pg.SetAside(time.Now())
 	if err != nil {
-		return err
+		return "", err
 	}
-	if id := r.a.pg.SystemID(); o.SystemID != "" && id != o.SystemID {
-		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "%s holds system %s, not %s", o.Source.Node, id, o.SystemID)
+	if kept != "" {
+		r.a.log.Info("the data is laid aside", "as", kept)
 	}
-	return nil
+	return r.refilled(ctx, o.Fill, o.Source, o.SystemID)
 }

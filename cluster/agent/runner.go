@@ -55,6 +55,8 @@ type runner struct {
 	backoff time.Duration
 	retry   <-chan time.Time // when to try to start again
 	upSince time.Time
+	suspect string            // what the server's last life ended with, if it is fatal
+	logAt   int64             // where the log of its present life begins
 	stubbed map[uint32]string // of databases, by oid: the version of the stubs that they hold
 	steps   []Step            // of the order in hand
 	lapped  time.Time         // when the last of them ended
@@ -93,6 +95,7 @@ func (a *Agent) runOrders(ctx context.Context) error {
 			if err := a.pg.RotateLog(); err != nil {
 				a.log.Warn("can't rotate the server's log", "error", err)
 			}
+			r.tidy()
 		}
 	}
 }
@@ -111,6 +114,7 @@ func (r *runner) onExit() {
 	if time.Since(r.upSince) > steadyAfter {
 		r.backoff = 0
 	}
+	r.examine()
 	r.upSince, r.downAt = time.Time{}, time.Now()
 	r.disconnect()
 	if err := r.a.pg.Kill(); err != nil { // the postmaster's children outlive it for a while, and acknowledge meanwhile
@@ -215,6 +219,9 @@ func (r *runner) start(ctx context.Context, ordered bool) error {
 		if err := r.a.writeConf(); err != nil {
 			return err
 		}
+	}
+	if !adopted {
+		r.markLog()
 	}
 	r.a.exited.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

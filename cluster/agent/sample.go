@@ -41,7 +41,10 @@ const usageQuery = `
 SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
        current_setting('max_connections')::int, current_setting('server_version')`
 
-const sizeQuery = `SELECT coalesce(sum(pg_database_size(oid)), 0)::int8 FROM pg_database`
+const sizeQuery = `
+SELECT coalesce(sum(pg_database_size(d.oid)), 0)::int8,
+       (SELECT coalesce(sum(checksum_failures), 0)::int8 FROM pg_stat_database)
+  FROM pg_database d`
 
 // sampler gathers reports. Its goroutine alone uses the connection.
 type sampler struct {
@@ -264,7 +267,11 @@ func (s *sampler) refreshUsage(ctx context.Context) {
 	err := s.conn.QueryRow(qctx, usageQuery).Scan(&s.slow.Connections, &s.slow.MaxConnections, &s.slow.PostgresVersion)
 	if err == nil && now.Sub(s.sizeAt) >= sizeEvery {
 		s.sizeAt = now
-		err = s.conn.QueryRow(qctx, sizeQuery).Scan(&s.slow.SizeBytes)
+		var failures int64
+		if err = s.conn.QueryRow(qctx, sizeQuery).Scan(&s.slow.SizeBytes, &failures); err == nil && failures > 0 {
+			damage := fmt.Sprintf("%d pages failed their checksums", failures)
+			s.a.damage.Store(&damage)
+		}
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		s.a.log.Debug("usage query failed", "error", err) // the health query says the rest

@@ -148,6 +148,9 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 	case !m.Known:
 		v.problem("node %s doesn't answer", m.ID)
 	case m.Busy:
+		if m.desired() == catalog.DesiredRestore {
+			v.problem("node %s is to be restored: %s", m.ID, m.Reason)
+		}
 	case m.desired() == catalog.DesiredFenced:
 		if !m.Held && !cohort {
 			v.do(Action{Kind: Hold, Node: m.ID, Term: s.Rule.Term, Why: m.Reason})

@@ -38,6 +38,8 @@ type BackupOptions struct {
 	Passfile string
 	Slot     string // an existing physical slot that keeps the WAL meanwhile; "" uses a temporary one
 	NoSync   bool
+	// Progress is told, each second, how many bytes of how many are copied.
+	Progress func(done, total int64)
 }
 
 // BaseBackup fills an empty data directory from a running server, with all WAL that it needs. The result has
@@ -46,7 +48,7 @@ func (p *Instance) BaseBackup(ctx context.Context, o BackupOptions) error {
 	return p.create(o.NoSync, func(dir string) error {
 		args := []string{
 			"--pgdata=" + dir, "--dbname=" + o.Source, "--format=plain", "--wal-method=stream",
-			"--checkpoint=fast", "--no-sync", "--no-password", "--label=neki replica",
+			"--checkpoint=fast", "--no-sync", "--no-password", "--label=neki replica", "--progress",
 		}
 		if o.Slot != "" {
 			args = append(args, "--slot="+o.Slot)
@@ -54,7 +56,18 @@ func (p *Instance) BaseBackup(ctx context.Context, o BackupOptions) error {
 		cmd := p.command(ctx, "pg_basebackup", args...)
 		cmd.Dir = dir
 		cmd.Env = append(cmd.Env, "PGPASSFILE="+o.Passfile)
-		if _, err := runCommand(ctx, cmd); err != nil {
+		if err := runWithProgress(ctx, cmd, o.Progress); err != nil {
+			return err
+		}
+		return p.writeOwned(filepath.Join(dir, "standby.signal"), nil)
+	})
+}
+
+// Restore fills an empty data directory by unpack, which is given a new directory and leaves in it what a base backup
+// does. The result has standby.signal, as that of BaseBackup.
+func (p *Instance) Restore(noSync bool, unpack func(dir string) error) error {
+	return p.create(noSync, func(dir string) error {
+		if err := unpack(dir); err != nil {
 			return err
 		}
 		return p.writeOwned(filepath.Join(dir, "standby.signal"), nil)

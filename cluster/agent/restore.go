@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"neki/catalog"
+	"neki/cluster/pgproc"
+	"neki/internal/pgerr"
+)
+
+// working says what the long order in hand is at; the end of the order calls idle.
+func (r *runner) working(request, format string, args ...any) *Work {
+	w := &Work{Step: fmt.Sprintf(format, args...), Request: request, StartedAt: time.Now().UTC()}
+	r.a.work.Store(w)
+	r.a.setPhase(catalog.StateRestoring, "%s", w.Step)
+	return w
+}
+
+func (r *runner) idle() { r.a.work.Store(nil) }
+
+// copied notes how many bytes of how many are in place.
+func (r *runner) copied(begun *Work) func(done, total int64) {
+	return func(done, total int64) {
+		w := *begun
+		w.Done, w.Total = done, max(total, done)
+		r.a.work.Store(&w)
+	}
+}
+
+// refilled makes the data of an empty data directory: from the newest backup that will do, else by a copy. follows is the
+// leader, whose slot for this node keeps the WAL meanwhile. It gives what it did, in words.
+func (r *runner) refilled(ctx context.Context, f Fill, follows Source, systemID string) (string, error) {
+	from := follows
+	if f.Copy != nil {
+		from = *f.Copy
+	}
+	slot := ""
+	if from.Node == follows.Node {
+		slot = SlotName(r.a.cfg.Node)
+	}
+	w := r.working(f.Request, "base backup from %s", from.Node)
+	err := r.a.pg.BaseBackup(ctx, pgproc.BackupOptions{
+		Source: r.a.replicationDSN(from) + " dbname=replication", Passfile: r.a.passfile(), Slot: slot, NoSync: r.a.noSync(),
+		Progress: r.copied(w),
+	})
+	if err != nil {
+		return "", err
+	}
+	if id := r.a.pg.SystemID(); systemID != "" && id != systemID {
+		return "", pgerr.New(pgerr.ObjectNotInPrerequisiteState, "%s holds system %s, not %s", from.Node, id, systemID)
+	}
+	return "copied from " + from.Node + r.bytesDone(), nil
+}
+
+// bytesDone tells of the last progress.
+func (r *runner) bytesDone() string {
+	if w := r.a.work.Load(); w != nil && w.Total > 0 {
+		return fmt.Sprintf(", %d MB", w.Total>>20)
+	}
+	return ""
+}
+
+// restored notes for what the data was made, and that it is whole.
+func (r *runner) restored(f Fill) error {
+	r.a.damage.Store(nil)
+	r.suspect = ""
+	if f.Request == "" {
+		return nil
+	}
+	return r.a.memory.changeMember(func(m *Member) { m.Restored = max(m.Restored, f.Request) })
+}
+
+// made tells whether the data was made for the request already, or for a later one.
+func (r *runner) made(f Fill) bool {
+	_, m := r.a.memory.get()
+	return f.Request != "" && m.Restored >= f.Request
+}
+
+// stillWanted refuses to throw data away for a request that was taken back on its way here: what the catalog says now
+// counts.
+func (r *runner) stillWanted(ctx context.Context, f Fill) error {
+	if f.Request == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	n, err := catalog.GetNode(ctx, r.a.cfg.Store, r.a.cfg.Cluster, r.a.cfg.Shard, r.a.cfg.Node)
+	if err != nil {
+		return fmt.Errorf("whether node %s is still to be restored: %w", r.a.cfg.Node, err)
+	}
+	if n.Desired != catalog.DesiredRestore || n.Request != f.Request {
+		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s is to be %s, by request %q: %q was taken back",
+			r.a.cfg.Node, n.Desired, n.Request, f.Request)
+	}
+	return nil
+}
+
+// fatal are words of the server's last message that only other data mends. A message counts when two lives of the server
+// ended with it.
+var fatal = []string{
+	"could not locate a valid checkpoint record", "could not locate required checkpoint record", "invalid checkpoint record",
+	"could not find redo location", "incorrect checksum in control file", "WAL contains references to invalid pages",
+	"invalid page in block", "could not access status of transaction", "is not a child of this server's history",
+	"WAL ends before consistent recovery point", "could not read block",
+}
+
+// examine looks for a reason in the log of a server that has just ended, from where its life began.
+func (r *runner) examine() {
+	found := r.lastWords()
+	switch {
+	case found == "":
+		r.suspect = ""
+	case found == r.suspect:
+		r.a.damage.Store(&found)
+	default:
+		r.suspect = found
+	}
+}
+
+// lastWords gives what is fatal in the log of the server's last life, "" for nothing.
+func (r *runner) lastWords() string {
+	f, err := os.Open(r.a.pg.LogFile())
+	if err != nil {
+		return ""
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	if st, err := f.Stat(); err != nil || st.Size() < r.logAt {
+		r.logAt = 0 // it was rotated meanwhile
+	}
+	text, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, r.logAt, 1<<62), 1<<20))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		_, said, ok := strings.Cut(line, "FATAL:  ")
+		if !ok {
+			_, said, ok = strings.Cut(line, "PANIC:  ")
+		}
+		if !ok {
+			continue
+		}
+		for _, words := range fatal {
+			if strings.Contains(said, words) {
+				return strings.TrimSpace(said)
+			}
+		}
+	}
+	return ""
+}
+
+// markLog remembers where the log of the life that begins now starts.
+func (r *runner) markLog() {
+	r.logAt = 0
+	if st, err := os.Stat(r.a.pg.LogFile()); err == nil {
+		r.logAt = st.Size()
+	}
+}
+
+// tidy removes the data that was laid aside once what took its place serves.
+func (r *runner) tidy() {
+	if h, _ := r.a.health.latest(time.Second); h.State != catalog.StateServing {
+		return
+	}
+	if removed, err := r.a.pg.RemoveAside(); err != nil {
+		r.a.log.Warn("the data that was laid aside is still there", "error", err)
+	} else if removed {
+		r.a.log.Info("the data that was laid aside is removed: the new one serves")
+	}
+}
