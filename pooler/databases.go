@@ -3,6 +3,7 @@ package pooler
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ type database struct {
 	name      string
 	functions *plan.Functions
 	relations *plan.RelCatalog
+	hub       *hub
 	changes   atomic.Uint64 // of what there was: statements prepared before may give other columns than those prepared after
 
 	mu   sync.Mutex
@@ -66,6 +68,15 @@ func newDatabases(s *Server) *databases {
 func (d *databases) close() {
 	d.stop()
 	d.joined.Wait()
+	for _, db := range d.all() {
+		db.hub.close()
+	}
+}
+
+func (d *databases) all() []*database {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.known))
 }
 
 // get gives the database of a name that exists.
@@ -75,7 +86,7 @@ func (d *databases) get(name string) *database {
 	if db := d.known[name]; db != nil {
 		return db
 	}
-	db := &database{name: name}
+	db := &database{name: name, hub: newHub(d.srv, name, rand.Uint64())}
 	db.functions = plan.NewFunctions(func(ctx context.Context) ([]plan.Function, []plan.Relation, error) {
 		return d.load(ctx, name)
 	})
@@ -101,10 +112,7 @@ const functionsInterval = 30 * time.Second
 // reload reads pg_proc of every database again, and returns when that is done. A database that can't be read keeps what
 // is known of it.
 func (d *databases) reload(ctx context.Context) {
-	d.mu.Lock()
-	known := slices.Collect(maps.Values(d.known))
-	d.mu.Unlock()
-	for _, db := range known {
+	for _, db := range d.all() {
 		if err := db.relations.Refresh(); err != nil {
 			d.srv.log.Warn("the schema of the database can't be read", "database", db.name, "error", err)
 		}

@@ -338,6 +338,9 @@ func (c *Session) runSegment(end byte) error {
 		if err != nil {
 			return c.failLocally(pgerr.From(err), end)
 		}
+		if err := c.readyToListen(w.parts); err != nil {
+			return c.failLocally(pgerr.From(err), end)
+		}
 		if err := c.makeReady(sc, w.parts); err != nil {
 			return c.relayFailed(err)
 		}

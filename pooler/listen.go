@@ -56,15 +56,21 @@ func (c *Session) clearInterrupt() {
 
 // wakened is why a session that waits for its client was interrupted, when not to be ended.
 func (c *Session) wakened() bool {
-	return c.endCause() == nil && (c.phase == phaseCopying || c.watch != nil && c.heard.Load())
+	return c.endCause() == nil && (c.phase == phaseCopying || c.sub != nil || c.watch != nil && c.heard.Load())
 }
 
 // wake serves what the session was wakened for.
 func (c *Session) wake() error {
-	if c.watch == nil {
+	if c.phase == phaseCopying {
 		return c.hearServer()
 	}
-	if !c.stopWatching() {
+	notified, spoke := c.unpark(), c.stopWatching()
+	if notified {
+		if err := c.deliver(); err != nil {
+			return err
+		}
+	}
+	if !spoke {
 		return nil
 	}
 	w := c.lend()

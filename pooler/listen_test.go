@@ -60,6 +60,7 @@ func TestManyLongNotifications(t *testing.T) {
 func TestListenerLosesItsServer(t *testing.T) {
 	g := startGateway(t, gatewayOptions{})
 	listener, other := g.connect(""), g.connect("")
+	simple(t, listener, "DO $$ BEGIN END $$") // pins, so that it listens by its own
 	simple(t, listener, "LISTEN news")
 	simple(t, other, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN news'")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

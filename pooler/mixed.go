@@ -142,6 +142,9 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	if err != nil {
 		return c.failOwn(pgerr.From(err))
 	}
+	if err := c.readyToListen(w.parts); err != nil {
+		return c.failOwn(pgerr.From(err))
+	}
 	w.relay.Begin()
 	w.plans, c.parsing = w.plans[:0], c.parsing[:0]
 	c.work.sql.begin()

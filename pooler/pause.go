@@ -8,11 +8,16 @@ import (
 	"neki/internal/pgerr"
 )
 
-// followPauses holds the clients of the shards that the catalog calls paused, and lets them go again.
+// followPauses holds the clients of the shards that the catalog calls paused, and lets them go again. It also tells the hubs
+// of new primaries.
 func (s *Server) followPauses(ctx context.Context) {
 	for {
 		changed := s.cfg.Cluster.Changed()
-		s.applyPauses(s.cfg.Cluster.Snapshot())
+		snap := s.cfg.Cluster.Snapshot()
+		s.applyPauses(snap)
+		for _, db := range s.dbs.all() {
+			db.hub.follow(snap)
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():

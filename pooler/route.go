@@ -348,6 +348,7 @@ func (c *Session) release() {
 		return
 	}
 	if sc == c.home {
+		c.dropUnpinned()
 		return
 	}
 	c.letGo(sc)
@@ -361,6 +362,7 @@ func (c *Session) letGo(sc *backend.ServerConn) {
 	if c.lease == nil {
 		c.place = place{} // an idle session must not hold an old Snapshot's memory
 	}
+	sc.Hear(nil)
 	if sc.Untidy() {
 		sc.Tidy(c.lend().answers)
 	}
@@ -374,6 +376,7 @@ func (c *Session) dropLease() {
 		return
 	}
 	c.endActive()
+	c.releaseClaim()
 	sc.Broken()
 	c.lease = nil
 	if c.stx != nil {
@@ -392,6 +395,9 @@ func (c *Session) dropLease() {
 func (c *Session) releaseIfFree() {
 	if c.lease == nil || c.status != 'I' || c.open || c.phase == phaseCopying || c.work.relay.Pending() {
 		return
+	}
+	if c.handsOver {
+		c.handOver()
 	}
 	c.release()
 }

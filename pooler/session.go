@@ -87,6 +87,10 @@ type Session struct {
 	ticket *backend.Ticket // for waiting in its queue; nil until it did
 	avoid  string          // the replica that has just failed the present statement
 
+	sub       *subscription // to what the hub of the database hears; nil until the session listens
+	claimed   claim         // its connection's notifications are known to be the session's
+	handsOver bool          // the connection in use may listen: the hub is to take that over
+
 	watch  *watch // of home, while the session listens and waits for its client
 	work   *work
 	copied int // bytes of a large CopyData still to come
@@ -229,6 +233,7 @@ func (c *Session) leaveServer() {
 		c.srv.metrics.panics.Inc()
 	}
 	c.stopWatching()
+	c.forgetSubscription()
 	c.giveBack()
 	if c.work != nil && r == nil {
 		c.srv.work.put(c.work)
@@ -276,6 +281,9 @@ func (c *Session) Park() {
 	if c.listens() {
 		c.watchServer()
 	}
+	if c.mayBeWoken() {
+		c.db.hub.park(c.sub)
+	}
 	w := c.work
 	if w == nil {
 		return
@@ -298,6 +306,7 @@ func (c *Session) Park() {
 // Received works on n more bytes of the client.
 func (c *Session) Received(n int) error {
 	c.stopWatching()
+	c.unpark()
 	w := c.work
 	w.end += n
 	if c.phase == phaseCopying {

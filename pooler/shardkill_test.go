@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
 	"syscall"
 	"testing"
 	"time"

@@ -117,6 +117,9 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 		if err != nil {
 			return c.refuseQuery(pgerr.From(err))
 		}
+		if err := c.readyToListen(parts); err != nil {
+			return c.refuseQuery(pgerr.From(err))
+		}
 		if refused, err := c.prepareFor(sc, parts); err != nil {
 			return c.relayFailed(err)
 		} else if refused != nil {
@@ -191,6 +194,7 @@ func (c *Session) replyReady() error {
 	c.open = false
 	w.reply = c.appendParameterChanges(w.reply)
 	c.endStatement()
+	w.reply = append(w.reply, c.takeNotifications()...)
 	w.reply = appendReady(w.reply, c.status)
 	_, err := c.conn.Write(w.reply)
 	w.reply = w.reply[:0]
@@ -261,6 +265,9 @@ func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapsho
 	c.stayHome(parts)
 	sc, err := c.connection(role, shard, snap, 0)
 	if err != nil {
+		return c.failPart(pgerr.From(err))
+	}
+	if err := c.readyToListen(parts); err != nil {
 		return c.failPart(pgerr.From(err))
 	}
 	w := c.work

@@ -42,6 +42,9 @@ func (s *Server) sweep(ctx context.Context) {
 			s.sessions.each(func(c *Session) {
 				c.check(now, params.IdleSession, params.IdleInTransaction)
 			})
+			for _, db := range s.dbs.all() {
+				db.hub.rest(now)
+			}
 		}
 	}
 }

@@ -63,6 +63,9 @@ func (c *Session) Ready(_ int, _ byte) {
 	if c.lease != nil && c.effective(c.lease.Params()) != c.effective(c.shown) {
 		r.Append(c.appendParameterChanges(nil))
 	}
+	if c.sub != nil {
+		r.Append(c.takeNotifications())
+	}
 }
 
 // afterReady takes the transaction status over and settles what the statements have changed.
@@ -80,6 +83,7 @@ func (c *Session) afterReady() {
 			c.tx.committed(c)
 		}
 		c.stx = nil // it was on one shard
+		c.settleNotifications()
 	}
 	c.status = status
 	if c.lease != nil {
@@ -243,6 +247,8 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 		if p.Show == "all" {
 			c.work.relay.Append(c.appendOwnSettings(nil))
 		}
+	case sqlparse.KindListen, sqlparse.KindUnlisten:
+		c.listened(p)
 	case sqlparse.KindDiscard:
 		c.followDiscard(p.Discard)
 	case sqlparse.KindPrepare:
@@ -272,7 +278,7 @@ func changesSchema(p *plan.Plan) bool {
 // is left in it must not reach anybody.
 func (c *Session) pin(pins plan.Pins) {
 	c.pins |= pins
-	if c.home != nil && c.home != c.lease && c.lease != nil {
+	if c.home != nil && c.home != c.lease && c.lease != nil && pins != plan.PinListen { // the hub takes that
 		c.lease.Broken()
 	}
 }
@@ -387,6 +393,7 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 		clear(c.statements)
 		c.dropUnnamed()
 		c.endPortals()
+		c.unlisten([]*sqlparse.ChannelStmt{{All: true}})
 		if c.lease != nil {
 			c.lease.SetVars(c.srv.interner.Empty())
 			c.lease.ForgetAll()

@@ -14,11 +14,13 @@ type transaction struct {
 	savepoints []savepoint
 	state      plan.TxState
 	altered    bool // something was altered or dropped in it
+	unlistened []*sqlparse.ChannelStmt
 }
 
 type savepoint struct {
-	name string
-	vars *settings.Vars
+	name       string
+	vars       *settings.Vars
+	unlistened int // how many UNLISTENs came before
 }
 
 // open reports whether a transaction is remembered.
@@ -41,7 +43,7 @@ func (t *transaction) lost(c *Session) {
 
 func (t *transaction) end() {
 	t.savepoints = t.savepoints[:0]
-	t.base, t.state, t.altered = nil, plan.TxNone, false
+	t.base, t.state, t.altered, t.unlistened = nil, plan.TxNone, false, nil
 }
 
 // committed makes the present settings those that the next rollback returns to.
@@ -49,12 +51,16 @@ func (t *transaction) committed(c *Session) {
 	t.savepoints = t.savepoints[:0]
 	t.base = c.vars
 	t.state, t.altered = plan.TxNone, false
+	if t.unlistened != nil {
+		c.unlisten(t.unlistened)
+		t.unlistened = nil
+	}
 }
 
 // rolledBack takes the settings back, here and in what is known of the server.
 func (t *transaction) rolledBack(c *Session) {
 	t.savepoints = t.savepoints[:0]
-	t.state, t.altered = plan.TxNone, false
+	t.state, t.altered, t.unlistened = plan.TxNone, false, nil
 	if t.base == nil || t.base == c.vars {
 		return
 	}
@@ -81,7 +87,7 @@ func (t *transaction) control(c *Session, p *plan.Plan, tag []byte) {
 	case sqlparse.KindPrepareTransaction:
 		t.committed(c)
 	case sqlparse.KindSavepoint:
-		t.savepoints = append(t.savepoints, savepoint{name: p.Tx.Savepoint, vars: c.vars})
+		t.savepoints = append(t.savepoints, savepoint{name: p.Tx.Savepoint, vars: c.vars, unlistened: len(t.unlistened)})
 	case sqlparse.KindRelease:
 		if i := t.find(p.Tx.Savepoint); i >= 0 {
 			t.savepoints = t.savepoints[:i]
@@ -89,6 +95,7 @@ func (t *transaction) control(c *Session, p *plan.Plan, tag []byte) {
 	case sqlparse.KindRollbackTo:
 		if i := t.find(p.Tx.Savepoint); i >= 0 {
 			t.savepoints = t.savepoints[:i+1]
+			t.unlistened = t.unlistened[:t.savepoints[i].unlistened]
 			t.restore(c, t.savepoints[i].vars)
 		}
 	}

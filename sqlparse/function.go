@@ -30,6 +30,8 @@ func functionEffects(name string) Effects {
 		"pg_logical_slot_get_binary_changes", "pg_extension_config_dump", "pg_stat_statements_reset",
 		"dblink", "dblink_exec", "dblink_connect", "dblink_open", "dblink_send_query":
 		return EffectWrites
+	case "pg_listening_channels":
+		return EffectChannels
 	case "lo_open":
 		return EffectLargeObject | EffectWrites
 	case "lo_creat", "lo_create", "lo_import", "lo_unlink", "lo_put", "lo_from_bytea", "lo_truncate",

@@ -81,11 +81,12 @@ const (
 	EffectCursor                             // opens a portal by DECLARE
 	EffectOpaque                             // may do anything unseen: DO, CALL, EXECUTE, functions that run SQL given as text; a user's functions don't count
 	EffectLargeObject                        // opens a large object's descriptor
+	EffectChannels                           // asks what the session listens to
 )
 
 var effectNames = [...]string{
 	"writes", "locks", "session", "temp", "advisory_lock", "advisory_unlock", "listen", "notify", "hold_cursor",
-	"load", "setseed", "prepared", "sequence", "cursor", "opaque", "large_object",
+	"load", "setseed", "prepared", "sequence", "cursor", "opaque", "large_object", "channels",
 }
 
 // Has reports whether all of the given effects are in the set.

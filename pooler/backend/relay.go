@@ -37,6 +37,8 @@ type Events interface {
 	// Reword gives the frame that the client gets in place of an ErrorResponse for the request expects[index], of which it
 	// gets the body; nil: as it is. It is called before Failed.
 	Reword(index int, body []byte) []byte
+	// Notified reports a NotificationResponse, of which it gets the body; false keeps it from the client.
+	Notified(body []byte) (forward bool)
 	// Ready reports a ReadyForQuery that is about to be passed on: the place to append frames of one's own.
 	Ready(index int, status byte)
 }
@@ -265,7 +267,7 @@ func (r *Relay) onChunk(chunk []byte) (done bool, err error) {
 	if r.Fatal { // the end of the stream may have come with it, unannounced by an edge of its own
 		return false, io.ErrUnexpectedEOF
 	}
-	return !r.Pending() && r.skip == 0 || r.CopyIn, nil
+	return !r.Pending() && r.skip == 0 && len(r.hold) == 0 || r.CopyIn, nil
 }
 
 // isData reports whether a message of the type is a row, of a query or of a COPY.

@@ -45,8 +45,6 @@ func (r *Relay) passing(typ byte) (forward bool) {
 		if forward {
 			r.Rows++
 		}
-	case 'A':
-		return true
 	case '1':
 		r.pop('P')
 	case '2':
@@ -83,7 +81,7 @@ func (r *Relay) frame(typ byte, body []byte) (forward bool) {
 		return r.ready(body)
 	case 'A':
 		r.notified(body)
-		return true
+		return r.events.Notified(body)
 	}
 	return r.act() == Forward // N
 }

@@ -40,6 +40,8 @@ func (j *journal) Completed(index, nth int, tag []byte) {
 
 func (j *journal) Reword(int, []byte) []byte { return nil }
 
+func (j *journal) Notified([]byte) bool { return true }
+
 func (j *journal) Failed(index int, code []byte, fatal bool) {
 	j.log = append(j.log, "failed "+string(rune('0'+index))+" "+string(code))
 }
@@ -314,4 +316,38 @@ func FuzzRelay(f *testing.F) {
 			t.Errorf("%d bytes out of %d", client.Len(), len(server))
 		}
 	})
+}
+
+// TestFrameBehindReady: a message that the server sends unasked behind ReadyForQuery is read to its end; the rest of it
+// would be taken for the beginning of the next answer.
+func TestFrameBehindReady(t *testing.T) {
+	unasked := frame('A', "\x00\x00\x00\x05channel\x00payload\x00")
+	for at := 1; at < len(unasked); at++ {
+		client := &sink{}
+		r := NewRelay()
+		r.Bind(client, &journal{relay: r})
+		r.Begin()
+		r.Expect('Q', Forward)
+		if done, err := r.onChunk(stream(row, complete, ready, unasked[:at])); done || err != nil {
+			t.Fatalf("with %d bytes of it: done %v, %v", at, done, err)
+		}
+		if got := client.Bytes(); !bytes.Equal(got, stream(row, complete, ready)) {
+			t.Errorf("the client waits: it has %q", got)
+		}
+		if done, err := r.onChunk(unasked[at:]); !done || err != nil {
+			t.Errorf("with all of it: done %v, %v", done, err)
+		}
+		if got, want := client.Bytes(), stream(row, complete, ready, unasked); !bytes.Equal(got, want) {
+			t.Errorf("the client gets %q, want %q", got, want)
+		}
+		x := execState{sc: &ServerConn{}}
+		heard := 0
+		x.sc.Hear(func([]byte) { heard++ })
+		if done, err := x.onChunk(stream(row, complete, ready, unasked[:at])); done || err != nil {
+			t.Fatalf("an exchange of the gateway's own, with %d bytes: done %v, %v", at, done, err)
+		}
+		if done, err := x.onChunk(unasked[at:]); !done || err != nil || heard != 1 {
+			t.Errorf("an exchange of the gateway's own: done %v, %v, heard %d", done, err, heard)
+		}
+	}
 }

@@ -41,6 +41,7 @@ type ServerConn struct {
 	evicts  bool         // a prepared statement had to make room
 	others  bool         // it has prepared statements that prepared does not know
 	cancels atomic.Int32 // cancel requests on their way
+	hear    func(body []byte)
 }
 
 // Node gives the id of the instance.
@@ -185,6 +186,10 @@ func AppendQuery(dst []byte, sql string) []byte {
 	return append(append(dst, sql...), 0)
 }
 
+// Hear has f called with the body of each NotificationResponse that comes while the gateway itself asks the server; nil:
+// they are dropped.
+func (sc *ServerConn) Hear(f func(body []byte)) { sc.hear = f }
+
 // Bound sets the time by which exchanges with the server must have ended; the zero time means none.
 func (sc *ServerConn) Bound(deadline time.Time) { _ = sc.conn.SetDeadline(deadline) }
 
@@ -218,6 +223,7 @@ type execState struct {
 	rows   [][]string
 	failed *pgerr.Error
 	warned bool
+	ready  bool
 }
 
 func (x *execState) onChunk(chunk []byte) (done bool, err error) {
@@ -232,19 +238,19 @@ func (x *execState) onChunk(chunk []byte) (done bool, err error) {
 		}
 		typ, body := x.held[0], x.held[5:size]
 		x.held = x.held[size:]
-		if done, err := x.frame(typ, body); done || err != nil {
-			return done, err
+		if err := x.frame(typ, body); err != nil {
+			return false, err
 		}
 	}
-	return false, nil
+	return x.ready && len(x.held) == 0, nil // what comes unasked behind ReadyForQuery is read to its end
 }
 
-func (x *execState) frame(typ byte, body []byte) (done bool, err error) {
+func (x *execState) frame(typ byte, body []byte) error {
 	switch typ {
 	case 'D':
 		var row pgproto3.DataRow
 		if err := row.Decode(body); err != nil {
-			return false, err
+			return err
 		}
 		texts := make([]string, len(row.Values))
 		for i, v := range row.Values {
@@ -254,29 +260,33 @@ func (x *execState) frame(typ byte, body []byte) (done bool, err error) {
 	case 'S':
 		var p pgproto3.ParameterStatus
 		if err := p.Decode(body); err != nil {
-			return false, err
+			return err
 		}
 		x.sc.Reported([]byte(p.Name), []byte(p.Value))
 	case 'N':
 		x.warned = true
+	case 'A':
+		if x.sc.hear != nil {
+			x.sc.hear(body)
+		}
 	case 'E':
 		var e pgproto3.ErrorResponse
 		if err := e.Decode(body); err != nil {
-			return false, err
+			return err
 		}
 		if x.failed == nil {
 			x.failed = pgerr.FromResponse(&e)
 		}
 		if x.failed.Severity != pgerr.SeverityError {
-			return false, x.failed
+			return x.failed
 		}
 	case 'Z':
 		if len(body) == 1 {
 			x.sc.status = body[0]
 		}
-		return true, nil
+		x.ready = true
 	}
-	return false, nil
+	return nil
 }
 
 // Apply makes the server's settings equal to want.
