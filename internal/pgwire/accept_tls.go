@@ -21,7 +21,7 @@ func (a *acceptor) answerTLS(ctx context.Context) error {
 	if err := writeAll(a.s.Conn, []byte{'S'}); err != nil {
 		return err
 	}
-	return a.startTLS(ctx, a.s.Conn)
+	return a.startTLS(ctx, nil)
 }
 
 func (a *acceptor) canTLS() bool {
@@ -70,7 +70,7 @@ func (a *acceptor) directTLS(ctx context.Context, head [4]byte) error {
 		return pgerr.Fatal(pgerr.ProtocolViolation, "received direct SSL connection request, which is not supported here")
 	}
 	a.s.Direct, a.tlsAsked, a.gssAsked = true, true, true
-	if err := a.startTLS(ctx, &prefixConn{Conn: a.s.Conn, prefix: head[:]}); err != nil {
+	if err := a.startTLS(ctx, head[:]); err != nil {
 		return err
 	}
 	if a.s.PeerState().NegotiatedProtocol != alpnProtocol {
@@ -80,9 +80,10 @@ func (a *acceptor) directTLS(ctx context.Context, head [4]byte) error {
 	return nil
 }
 
-func (a *acceptor) startTLS(ctx context.Context, conn net.Conn) error {
+// startTLS makes the handshake; prefix is what was read of it already.
+func (a *acceptor) startTLS(ctx context.Context, prefix []byte) error {
 	served := &servedCertificate{}
-	upgraded := tls.Server(conn, served.watch(a.cfg.TLS))
+	upgraded := tls.Server(newTLSSocket(a.s.Conn, prefix), served.watch(a.cfg.TLS))
 	if err := upgraded.HandshakeContext(ctx); err != nil {
 		return &handshakeError{err}
 	}
@@ -100,18 +101,3 @@ func (e *handshakeError) Unwrap() error { return e.err }
 
 // SQLState makes it 08P01, as Postgres logs it.
 func (e *handshakeError) SQLState() string { return pgerr.ProtocolViolation }
-
-// prefixConn gives back bytes that were read to look at them.
-type prefixConn struct {
-	net.Conn
-	prefix []byte
-}
-
-func (c *prefixConn) Read(p []byte) (int, error) {
-	if len(c.prefix) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.prefix)
-	c.prefix = c.prefix[n:]
-	return n, nil
-}

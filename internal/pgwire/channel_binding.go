@@ -18,6 +18,7 @@ var keyExchanges = []tls.CurveID{tls.X25519, tls.CurveP256}
 func (s *servedCertificate) watch(cfg *tls.Config) *tls.Config {
 	c := cfg.Clone()
 	c.SessionTicketsDisabled = true
+	c.DynamicRecordSizingDisabled = true // small records first help browsers; an answer wants one write
 	c.NextProtos = []string{alpnProtocol}
 	if c.CurvePreferences == nil {
 		c.CurvePreferences = keyExchanges

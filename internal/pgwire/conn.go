@@ -14,13 +14,15 @@ import (
 
 // Conn is a transport to a client or a server after its startup. On a plain TCP or Unix socket it reads and writes the
 // non-blocking descriptor itself, inside the callbacks of syscall.RawConn, which saves a third of the relay's CPU
-// (docs/performance.md); under TLS, and in race-detector builds, it takes the ordinary net.Conn path.
+// (docs/performance.md), and so it does for a client under TLS (tlsSocket); to a server under TLS, and in race-detector
+// builds, it takes the ordinary net.Conn path.
 //
 // One goroutine at a time uses a Conn for reading and writing. Interrupt, SetDeadline, Alive and Close may be called
 // from any goroutine; Close waits for a running Serve or Exchange, so end those by Interrupt first.
 type Conn struct {
 	nc  net.Conn
 	raw syscall.RawConn // nil: the ordinary path
+	tls *tlsSocket      // under a client's TLS, which Serve takes the bytes for; nil otherwise
 
 	// State of the running callback. The callbacks are bound once, so that no call allocates; those of Exchange only
 	// when it is used: a gateway has many more clients than servers.
@@ -73,6 +75,9 @@ func NewConn(nc net.Conn) *Conn {
 				c.readFn, c.writeFn = c.onReadable, c.onWritable
 			}
 		}
+		if t, ok := c.socket().(*tlsSocket); ok && t.raw != nil {
+			c.tls = t
+		}
 	}
 	return c
 }
@@ -108,6 +113,9 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.nc.SetWriteDeadlin
 // RawConn.Read callback: leaving it between requests would reset the poller and forget an edge that came meanwhile
 // (pipelining clients would hang), and reading before each wait would cost a system call per request.
 func (c *Conn) Serve(h Handler) error {
+	if c.tls != nil {
+		return c.serveTLS(h)
+	}
 	if c.raw == nil {
 		return c.serveOrdinary(h)
 	}
