@@ -10,6 +10,7 @@ FUZZTIME ?= 60s
 SUITES   ?=
 DEV      ?=
 BENCH    ?=
+RUN      ?=
 
 help: ## List the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +27,7 @@ test: setup-test build ## Run every test: unit tests under the race detector, th
 	$(GO) test -shuffle=on -timeout 20m -run 'Allocate|Conversations' ./pooler
 	$(GO) test -shuffle=on -timeout 20m ./cluster/decide/sim # one goroutine a world: nothing to race, and it is five times slower so
 	$(MAKE) --no-print-directory regress-only
+	NEKI_BIN=bin/neki $(GO) test -short -count=1 -timeout 10m ./regress/chaos/... # alone: what it breaks must not slow others down
 
 lint: ## Check format, go vet and staticcheck
 	@unformatted=$$($(TOOL) gofumpt -l .); if [ -n "$$unformatted" ]; then \
@@ -45,7 +47,10 @@ fuzz: ## Run each fuzz test for FUZZTIME (default 60s)
 regress: setup-test build regress-only ## Run pg_regress suites and drivers against a cluster (SUITES="settings errors" picks suites)
 
 regress-only:
-	NEKI_BIN=bin/neki NEKI_SUITES="$(SUITES)" $(GO) test -count=1 -v -timeout 20m ./regress/...
+	NEKI_BIN=bin/neki NEKI_SUITES="$(SUITES)" $(GO) test -count=1 -v -timeout 20m $$($(GO) list ./regress/... | grep -v /regress/chaos)
+
+chaos: setup-test build ## Break a real cluster in every way and check that nothing acknowledged is lost (RUN=TestH7 picks tests)
+	NEKI_BIN=bin/neki $(GO) test -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)') ./regress/chaos/...
 
 clean: ## Remove what the tasks built; the data of `make run` stays
 	rm -rf bin .cache regress/out
@@ -59,4 +64,4 @@ setup-test:
 setup-bench:
 	@scripts/setup.sh postgres bench
 
-.PHONY: help run build test lint fmt bench fuzz regress regress-only clean setup setup-test setup-bench
+.PHONY: help run build test lint fmt bench fuzz regress regress-only chaos clean setup setup-test setup-bench

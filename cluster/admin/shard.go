@@ -42,6 +42,7 @@ type shardLoop struct {
 	watch decide.Watch // run's goroutine
 	alarm string       // the kinds of problems of the last look
 
+	ask  asker
 	jobs sync.WaitGroup
 	mu   sync.Mutex
 	busy map[string]bool // nodes with a long order under way
@@ -203,8 +204,8 @@ type view struct {
 }
 
 // look reads the shard's documents, linearizably, and asks every member's agent.
-func (s *shardLoop) look(ctx context.Context) (*view, error) {
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
+func (s *shardLoop) look(outer context.Context) (*view, error) {
+	ctx, cancel := context.WithTimeout(outer, actTimeout)
 	defer cancel()
 	a := s.l.a
 	doc, err := catalog.GetShard(ctx, a.cfg.Store, a.cfg.Cluster, s.uid)
@@ -228,17 +229,12 @@ func (s *shardLoop) look(ctx context.Context) (*view, error) {
 	}
 	v.shard.Patient = time.Since(s.began) < a.cfg.Patience
 	nodes := snap.NodesOf(s.uid)
-	v.shard.Members = make([]decide.Member, len(nodes))
+	v.shard.Members = s.askAll(outer, nodes)
 	busy := s.busyNodes()
-	var asking sync.WaitGroup
 	for i, n := range nodes {
 		v.nodes[n.ID] = n
-		asking.Go(func() {
-			v.shard.Members[i] = a.ask(ctx, n)
-			v.shard.Members[i].Busy = v.shard.Members[i].Busy || slices.Contains(busy, n.ID)
-		})
+		v.shard.Members[i].Busy = v.shard.Members[i].Busy || slices.Contains(busy, n.ID)
 	}
-	asking.Wait()
 	s.watch.See(time.Since(s.began), &v.shard)
 	return v, nil
 }
@@ -250,39 +246,6 @@ func replicasOf(snap *catalog.Snapshot, profile string) int {
 		}
 	}
 	return 0
-}
-
-// ask asks one agent what it is and does.
-func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
-	m := decide.Member{
-		ID: n.ID, Rdonly: n.Role == catalog.RoleRdonly, Cell: n.Cell, Desired: n.Desired, Reason: n.Reason, Address: addressOf(n.Host, n.Port),
-		Request: n.Request, Tries: n.Tries,
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	st, err := a.client(n).Status(ctx)
-	if err != nil || st.Node != n.ID {
-		return m
-	}
-	m.Known, m.Empty, m.SystemID, m.Standby = true, st.Empty, st.SystemID, st.Standby
-	m.OwnTerm = st.Promises.OwnTerm
-	if src := st.Member.Source; src != nil {
-		m.Source, m.SourceAt = src.Node, addressOf(src.Host, src.Port)
-	}
-	m.Peers, m.Standbys, m.Acks, m.Ordered = st.Member.Peers, st.Member.Standbys, st.Member.Acks, st.Member.Led
-	m.Promises, m.InForce, m.Exited, m.Hung, m.Broken = st.Promises, st.InForce, st.Exited, st.Hung, st.Broken
-	m.Held, m.Writable, m.FencedLSN = st.Member.Hold != "", st.Writable, st.FencedLSN
-	m.SelfFenced, m.SelfFencedFor = st.SelfFenced, st.SelfFencedFor
-	m.DiskFree, m.DiskTotal = st.Health.DiskFree, st.Health.DiskTotal
-	if st.Member.Source != nil {
-		m.FollowTerm, m.Archive = st.Member.Term, st.Member.Archive
-	}
-	m.Busy, m.Restored, m.Damage = st.Work != nil, st.Member.Restored, st.Damage
-	o := st.Server
-	m.Up, m.Primary, m.Streaming, m.LastMsg, m.Timeline = o.Up, o.Primary, o.Streaming, o.LastMsg, o.Timeline
-	m.ReceiveLSN, m.ReplayLSN, m.Replayed, m.ReplayPaused = o.ReceiveLSN, o.ReplayLSN, o.Replayed, o.ReplayPaused
-	m.Row, m.History, m.Acknowledgers, m.OldestLSN, m.LostSlots = o.Row, o.History, o.Acknowledgers, o.OldestLSN, o.LostSlots
-	return m
 }
 
 func addressOf(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

@@ -6,7 +6,7 @@ import "time"
 type Timing struct {
 	Isolation      time.Duration // after which a primary that can prove nothing fences itself: T
 	HostLost       time.Duration // silence of an agent, and of the leader for its acknowledgers, that count as a lost host
-	Hung           time.Duration // how long the probes of a primary must fail
+	Hung           time.Duration // how long a primary must have been found hung, by probes that failed for two seconds
 	Unreachable    time.Duration // how long a leader that replicates but can't be reached is left alone
 	Acker          time.Duration // how long an acknowledger may be missing before it is taken from the cohort
 	Flap           time.Duration // the least time between an acknowledger's changes
@@ -26,7 +26,7 @@ type Timing struct {
 // DefaultTiming is for instances on a local network.
 func DefaultTiming() Timing {
 	return Timing{
-		Isolation: 3 * time.Second, HostLost: 2 * time.Second, Hung: 2 * time.Second, Unreachable: 10 * time.Second,
+		Isolation: 3 * time.Second, HostLost: 2 * time.Second, Hung: time.Second, Unreachable: 10 * time.Second,
 		Acker: 5 * time.Second, Flap: 30 * time.Second, Gap: 3 * time.Second, Settle: time.Second, Straggler: 200 * time.Millisecond,
 		Promote: 5 * time.Second, Restart: 60 * time.Second, Switchover: 5 * time.Second,
 		ReplayBlocked: 30 * time.Second, Frequent: 2, GrowLag: 16 << 20, DiskLowPercent: 5, DiskOKPercent: 8,

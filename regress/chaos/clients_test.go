@@ -46,7 +46,8 @@ type clients struct {
 
 // Tables of the clients. Of a row the server itself says on which timeline it was written.
 const schema = `
-DROP TABLE IF EXISTS acked, register, lists, accounts;
+DROP TABLE IF EXISTS acked, register, lists, accounts, past;
+CREATE TABLE past (id bigint PRIMARY KEY); -- what tests write past the gateway
 CREATE TABLE acked (id bigint PRIMARY KEY,
 	tli int NOT NULL DEFAULT ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int);
 CREATE TABLE register (k bigint PRIMARY KEY, v bigint NOT NULL);
@@ -436,7 +437,9 @@ func (w *clients) members() {
 }
 
 // connect opens a superuser's connection to the instance itself.
-func (n *node) connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, n.socketDSN("postgres")) }
+func (n *node) connect(ctx context.Context) (*pgx.Conn, error) {
+	return pgx.Connect(ctx, n.socketDSN("postgres"))
+}
 
 // endOf asks a member where it is and what it has. The position of a primary moves when a checkpoint is written, so it is
 // what was replayed of its last commit that is compared: that there is nothing beyond shows by the rows.

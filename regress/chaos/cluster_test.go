@@ -339,7 +339,7 @@ func (c *cluster) leader(shard string) (*node, int64) {
 	return c.node(r.Leader), r.Term
 }
 
-// whole is nil when every shard has an active leader that all others acknowledge for.
+// whole is nil when every shard has an active leader that all others stream from, and that serves.
 func (c *cluster) whole() error {
 	for _, s := range c.shards {
 		if err := c.shardWhole(s); err != nil {
@@ -354,7 +354,7 @@ func (c *cluster) shardWhole(shard string) error {
 	switch {
 	case err != nil:
 		return err
-	case r.Phase != decide.PhaseActive || len(r.Cohort) != members || len(r.Leaving) > 0:
+	case r.Phase != decide.PhaseActive:
 		return fmt.Errorf("the rule is %d.%d %s, led by %s, cohort %v", r.Term, r.Sub, r.Phase, r.Leader, r.Cohort)
 	}
 	for _, n := range c.membersOf(shard) {
@@ -412,8 +412,16 @@ func (c *cluster) must(limit time.Duration, what string, done func() error) {
 	}
 }
 
-// heal undoes every fault: links are open, processes run, and the cluster becomes whole again.
+// heal undoes every fault, and waits until the cluster is whole again.
 func (c *cluster) heal(limit time.Duration) error {
+	if err := c.undo(); err != nil {
+		return err
+	}
+	return c.await(limit, "whole cluster after the faults", c.whole)
+}
+
+// undo opens links and has every process run.
+func (c *cluster) undo() error {
 	for _, k := range c.links {
 		k.heal()
 	}
@@ -430,7 +438,7 @@ func (c *cluster) heal(limit time.Duration) error {
 			}
 		}
 	}
-	return c.await(limit, "whole cluster after the faults", c.whole)
+	return nil
 }
 
 func (c *cluster) programs() []*program {

@@ -140,26 +140,11 @@ var errNotAcknowledged = errors.New("the commit was not acknowledged")
 func (d *direct) write(key int64, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	_, err := d.conn.Exec(ctx, "INSERT INTO acked (id) VALUES ($1)", key)
+	_, err := d.conn.Exec(ctx, "INSERT INTO past VALUES ($1)", key)
 	if err == nil && d.warned.Load() {
 		err = errNotAcknowledged
 	}
 	return err
-}
-
-// sql runs a statement on an instance as its superuser.
-func (c *cluster) sql(n *node, text string) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	conn, err := n.connect(ctx)
-	if err == nil {
-		_, err = conn.Exec(ctx, text)
-		_ = conn.Close(ctx)
-	}
-	if err != nil {
-		c.t.Fatalf("%s on %s: %v", text, n.id, err)
-	}
 }
 
 // status asks an agent.

@@ -23,9 +23,6 @@ import (
 // etcdDir is the variable that makes the test binary an etcd.
 const etcdDir = "NEKI_CHAOS_ETCD"
 
-// runFlag asks for tests that run longer than all others together.
-const longRun = "NEKI_CHAOS_LONG"
-
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(etcdDir); dir != "" {
 		os.Exit(runEtcd(dir))

@@ -51,3 +51,11 @@ func endShared() error {
 	}
 	return shared.c.end()
 }
+
+// long marks a test that a short run leaves out.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out of a short run: make chaos")
+	}
+}

@@ -30,7 +30,9 @@ func want(t *testing.T, found []Violation, kinds ...string) {
 
 func TestSet(t *testing.T) {
 	inserts := []Insert{
-		{Span: at(0, 5), Key: 1}, {Span: at(1, 6), Key: 2, Outcome: Unknown}, {Span: at(2, 7), Key: 3, Outcome: Failed},
+		{Span: at(0, 5), Key: 1},
+		{Span: at(1, 6), Key: 2, Outcome: Unknown},
+		{Span: at(2, 7), Key: 3, Outcome: Failed},
 		{Span: at(8, 20), Key: 4},
 	}
 	read := func(keys ...int64) []SetRead { return []SetRead{{Span: at(10, 15), Where: "a", Keys: keys}} }
@@ -52,8 +54,11 @@ func TestSet(t *testing.T) {
 
 func TestEpochs(t *testing.T) {
 	want(t, Epochs([]Insert{
-		{Span: at(0, 1), Key: 1, Timeline: 1}, {Span: at(1, 5), Key: 2, Timeline: 2}, {Span: at(4, 6), Key: 3, Timeline: 1},
-		{Span: at(7, 8), Key: 4, Timeline: 1, Outcome: Unknown}, {Span: at(7, 8), Key: 5, Timeline: 2},
+		{Span: at(0, 1), Key: 1, Timeline: 1},
+		{Span: at(1, 5), Key: 2, Timeline: 2},
+		{Span: at(4, 6), Key: 3, Timeline: 1},
+		{Span: at(7, 8), Key: 4, Timeline: 1, Outcome: Unknown},
+		{Span: at(7, 8), Key: 5, Timeline: 2},
 	}))
 	want(t, Epochs([]Insert{{Span: at(1, 5), Key: 2, Timeline: 2}, {Span: at(6, 7), Key: 3, Timeline: 1}}), "two leaders")
 }
@@ -88,7 +93,8 @@ func TestRegisters(t *testing.T) {
 
 func TestRegistersOfManyKeys(t *testing.T) {
 	ops := []RegisterOp{
-		{Span: at(0, 1), Key: 1, Kind: Write, New: 7}, {Span: at(2, 3), Key: 2, Kind: Read, Value: 0},
+		{Span: at(0, 1), Key: 1, Kind: Write, New: 7},
+		{Span: at(2, 3), Key: 2, Kind: Read, Value: 0},
 		{Span: at(2, 3), Key: 1, Kind: Read, Value: 7},
 	}
 	want(t, Registers(ops, time.Second))
@@ -125,7 +131,8 @@ func TestLists(t *testing.T) {
 			[]ListTxn{txn(see(1), add(1, 1)), txn(see(1), add(1, 2)), txn(see(1, 1, 2))}, Snapshot, nil, []string{"G-single"},
 		},
 		"dirty write": {
-			[]ListTxn{txn(add(1, 1), add(2, 1)), txn(add(1, 2), add(2, 2)), txn(see(1, 1, 2), see(2, 2, 1))}, Snapshot, nil,
+			[]ListTxn{txn(add(1, 1), add(2, 1)), txn(add(1, 2), add(2, 2)), txn(see(1, 1, 2), see(2, 2, 1))},
+			Snapshot, nil,
 			[]string{"G0", "G1c"},
 		},
 		"circular information": {
@@ -137,7 +144,8 @@ func TestLists(t *testing.T) {
 		"unknown and not":   {[]ListTxn{unknown, txn(see(1))}, Serializable, map[int64][]int64{1: {}}, nil},
 		"own append unseen": {[]ListTxn{txn(add(1, 1), see(1))}, Snapshot, nil, []string{"internal"}},
 		"two orders": {
-			[]ListTxn{txn(add(1, 1)), txn(add(1, 2)), txn(see(1, 1, 2)), txn(see(1, 2))}, Snapshot, nil,
+			[]ListTxn{txn(add(1, 1)), txn(add(1, 2)), txn(see(1, 1, 2)), txn(see(1, 2))},
+			Snapshot, nil,
 			[]string{"incompatible order"},
 		},
 		"lost":         {[]ListTxn{txn(add(1, 1)), txn(add(1, 2))}, Snapshot, map[int64][]int64{1: {2}}, []string{"acknowledged and lost"}},
