@@ -60,6 +60,8 @@ type Config struct {
 	// fewer; 0 means 60 s.
 	Patience time.Duration
 	Copies   int64 // base backups at once; 0 means 2
+	// Provider makes instances for new replicas and shards; nil: agents have to be started by hand.
+	Provider Provider
 
 	Log      *slog.Logger      // nil discards
 	Progress func(step string) // called as it gets on, from any goroutine; nil does nothing

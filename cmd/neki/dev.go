@@ -58,6 +58,9 @@ type dev struct {
 	store        catalog.Store
 	live         *catalog.Live
 	client       *http.Client // to agents and gateways
+
+	instances sync.Mutex       // guards state.Nodes, once the admin is up, and
+	running   map[string]*part // the agents, by node
 }
 
 // runDev runs a cluster until ctx ends or a part fails.
@@ -265,27 +268,24 @@ func (d *dev) startCatalog(ctx context.Context) error {
 // startAgents starts an agent for each instance. They are stopped with their servers: replicas first, so that a
 // primary's last record reaches none too late.
 func (d *dev) startAgents(context.Context) error {
-	running := map[string]*part{}
-	d.undo.push(func() error { return d.stopAgents(running) })
+	d.instances.Lock()
+	defer d.instances.Unlock()
+	d.running = map[string]*part{}
+	d.undo.push(d.stopAgents)
 	for _, n := range d.state.Nodes {
-		a, err := agent.New(agent.Config{
-			Cluster: devCluster, Node: n.ID, Shard: n.Shard, Role: n.Role, Cell: n.Cell, Profile: devProfile,
-			Dir: nodeDir(d.o.data, n.ID), Port: n.Port, Installation: d.installation, Account: d.account, Token: d.token,
-			Store: d.store, StopPostgres: true, Version: version(), Log: d.log,
-			Progress: func(step string) { d.out.step("%s", step) },
-		})
-		if err != nil {
+		if err := d.startAgent(n); err != nil {
 			return err
 		}
-		running[n.ID] = d.parts.start("instance "+n.ID, a.Run)
 	}
 	return nil
 }
 
-func (d *dev) stopAgents(running map[string]*part) error {
+func (d *dev) stopAgents() error {
+	d.instances.Lock()
+	defer d.instances.Unlock()
 	var replicas, primaries []*part
 	snap := d.live.Snapshot()
-	for id, p := range running {
+	for id, p := range d.running {
 		leads := false
 		if snap != nil {
 			for i := range snap.Shards {
@@ -317,7 +317,7 @@ func (d *dev) startAdmin(context.Context) error {
 	a, err := admin.New(admin.Config{
 		Cluster: devCluster, ID: devAdmin, Store: d.store, Live: d.live, Token: d.token, Listen: "127.0.0.1:0",
 		Profiles: []catalog.Profile{{Name: devProfile, Replicas: d.o.replicas, Rdonly: d.o.rdonly, Default: true}},
-		Shards:   shards, Superuser: admin.Login{Name: devSuperuser, Password: d.state.Password}, Stubs: stubSchema(),
+		Shards:   shards, Superuser: admin.Login{Name: devSuperuser, Password: d.state.Password}, Stubs: stubSchema(), Provider: d,
 		Poll: values.DiscoveryPoll, Log: d.log, Progress: func(step string) { d.out.step("%s", step) },
 	})
 	if err != nil {

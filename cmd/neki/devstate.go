@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,6 +33,9 @@ type devNode struct {
 	Role  catalog.Role `json:"role"` // replica or rdonly: a shard's first instance may be its primary
 	Cell  string       `json:"cell,omitempty"`
 	Port  int          `json:"port"`
+	// Added: by SQL, in the cell and with the profile that it has, whatever the flags say.
+	Added   bool   `json:"added,omitempty"`
+	Profile string `json:"profile,omitempty"`
 }
 
 // Files of the data directory.
@@ -87,7 +91,7 @@ func (s *devState) save(path string) error {
 func (s *devState) shards() []string {
 	var list []string
 	for _, n := range s.Nodes {
-		if len(list) == 0 || list[len(list)-1] != n.Shard {
+		if !slices.Contains(list, n.Shard) {
 			list = append(list, n.Shard)
 		}
 	}
@@ -126,15 +130,21 @@ func (s *devState) fit(o *devOptions) error {
 		}
 	}
 	var nodes []devNode
-	for i := range o.shards {
-		nodes = append(nodes, s.fitShard(shardName(i), o)...)
+	have := s.shards()
+	for _, shard := range have {
+		nodes = append(nodes, s.fitShard(shard, o)...)
+	}
+	for i := 0; len(have) < o.shards; i++ {
+		if shard := shardName(i); !slices.Contains(have, shard) {
+			have, nodes = append(have, shard), append(nodes, s.fitShard(shard, o)...)
+		}
 	}
 	s.Nodes = nodes
 	if len(o.cells) > 0 {
 		s.Cell = o.cells[0]
 	}
 	for i := range s.Nodes {
-		if len(o.cells) > 0 {
+		if len(o.cells) > 0 && !s.Nodes[i].Added {
 			// The gateway is in the first cell, with a replica of each shard rather than the first instance, its primary.
 			s.Nodes[i].Cell = o.cells[(s.place(i)+len(o.cells)-1)%len(o.cells)]
 		}
@@ -142,7 +152,8 @@ func (s *devState) fit(o *devOptions) error {
 	return nil
 }
 
-// fitShard gives a shard's nodes with those that are missing.
+// fitShard gives a shard's nodes with those that are missing; what SQL has added and removed stays so unless the flags ask
+// for a number.
 func (s *devState) fitShard(shard string, o *devOptions) []devNode {
 	var nodes []devNode
 	for _, n := range s.Nodes {
@@ -150,15 +161,30 @@ func (s *devState) fitShard(shard string, o *devOptions) []devNode {
 			nodes = append(nodes, n)
 		}
 	}
+	existing := len(nodes) > 0
 	for _, want := range []struct {
 		role  catalog.Role
 		count int
-	}{{catalog.RoleReplica, 1 + o.replicas}, {catalog.RoleRdonly, o.rdonly}} {
+		flag  string
+	}{{catalog.RoleReplica, 1 + o.replicas, "replicas"}, {catalog.RoleRdonly, o.rdonly, "rdonly"}} {
+		if existing && !o.given[want.flag] {
+			continue
+		}
 		for range want.count - s.count(shard, want.role) {
-			nodes = append(nodes, devNode{ID: nodeName(shard, len(nodes)), Shard: shard, Role: want.role})
+			nodes = append(nodes, devNode{ID: unusedName(shard, nodes), Shard: shard, Role: want.role})
 		}
 	}
 	return nodes
+}
+
+// unusedName gives the first id that no node of the shard has.
+func unusedName(shard string, nodes []devNode) string {
+	for i := 0; ; i++ {
+		name := nodeName(shard, i)
+		if !slices.ContainsFunc(nodes, func(n devNode) bool { return n.ID == name }) {
+			return name
+		}
+	}
 }
 
 // place is the position of node i within its shard.
@@ -200,6 +226,15 @@ func (s *devState) choosePorts(data string) error {
 		*port = l.Addr().(*net.TCPAddr).Port
 	}
 	return nil
+}
+
+func unusedPort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close() //nolint:errcheck // only the number was wanted
+	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func nodeDir(data, node string) string { return filepath.Join(data, "nodes", node) }

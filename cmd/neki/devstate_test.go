@@ -179,3 +179,31 @@ func TestMissing(t *testing.T) {
 		t.Errorf("%q %q", primaries, others)
 	}
 }
+
+// What SQL has added and removed is there at the next start, in its cell, also when shards are added then.
+func TestStateKeepsWhatSQLChanged(t *testing.T) {
+	o := devOptions{data: t.TempDir(), shards: 2, replicas: 1, cells: []string{"x", "y"}}
+	s, err := loadState(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Nodes = append(s.Nodes[:3], devNode{ID: "sh1-d", Shard: "sh1", Role: catalog.RoleReplica, Cell: "y", Port: 1, Added: true})
+	if err := s.save(filepath.Join(o.data, stateFile)); err != nil {
+		t.Fatal(err)
+	}
+	o = devOptions{data: o.data, cells: []string{"x"}}
+	if s, err = loadState(&o); err != nil {
+		t.Fatal(err)
+	}
+	if want := "sh1-a:replica:x sh1-b:replica:x sh1-d:replica:y sh2-a:replica:x"; words(s.Nodes) != want {
+		t.Errorf("nodes %s\nwant  %s", words(s.Nodes), want)
+	}
+	o = devOptions{data: o.data, shards: 3, given: map[string]bool{"shards": true}}
+	if s, err = loadState(&o); err != nil {
+		t.Fatal(err)
+	}
+	want := "sh1-a:replica:x sh1-b:replica:x sh1-d:replica:y sh2-a:replica:x sh3-a:replica: sh3-b:replica: sh3-c:replica:"
+	if words(s.Nodes) != want {
+		t.Errorf("nodes %s\nwant  %s", words(s.Nodes), want)
+	}
+}
