@@ -88,10 +88,14 @@ func (s *Schema) maintenance(ctx context.Context, c *call) error {
 	}
 	on, _ := c.args[1].(bool)
 	c.result = fmt.Sprintf("maintenance of shard %s is %s", c.shard, onOff(on))
-	return s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
+	err = s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
 		sh.Maintenance = on
 		return nil
 	})
+	if err == nil {
+		c.notice(pgerr.Notice("%s", c.result))
+	}
+	return err
 }
 
 func onOff(on bool) string {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -111,10 +112,11 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Name: "neki", Usage: "sharded PostgreSQL that looks like one PostgreSQL", Description: description,
 		Writer: stdout, ErrWriter: stderr, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
 		ExitErrHandler: func(*cli.Context, error) {},
-		Commands: []*cli.Command{
-			devCommand(), gatewayCommand(), agentCommand(), adminCommand(), topologyCommand(), switchoverCommand(), failoverCommand(), versionCommand(),
-			helpCommand(),
-		},
+		Commands: slices.Concat(
+			[]*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), versionCommand(), helpCommand()},
+			[]*cli.Command{statusCommand(), topologyCommand(), operationsCommand(), shardCommand(), replicaCommand()},
+			nodeCommands(),
+		),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the version", DisableDefaultText: true},
 			cli.HelpFlag, // the library leaves it out where there is a command of that name

@@ -27,7 +27,7 @@ func topologyCommand() *cli.Command {
 		}
 	}
 	return &cli.Command{
-		Name: "topology", Usage: "show and change the data topology: which shards hold which rows",
+		Name: "topology", Category: categoryOperate, Usage: "show and change the data topology: which shards hold which rows",
 		Description: "The document is JSON, replaced as a whole:\n\n" +
 			"    neki topology get > topology.json\n" +
 			"    neki topology check topology.json\n" +
