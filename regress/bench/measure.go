@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -60,7 +61,7 @@ func (b *bed) pgbench(ctx context.Context, d database, pid int, idle float64, mo
 	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "pgbench"), "-n", "-S", "-M", mode, "-c", strconv.Itoa(clients),
 		"-j", strconv.Itoa(min(clients, 2)), "-T", strconv.Itoa(seconds),
 		"-h", d.host, "-p", strconv.Itoa(d.port), "-U", d.user, d.name)
-	cmd.Env = append(os.Environ(), "PGPASSWORD="+d.password, "PGSSLMODE=disable")
+	cmd.Env = append(os.Environ(), "PGPASSWORD="+d.password, "PGSSLMODE="+cmp.Or(d.tls, "disable"), "PGSSLROOTCERT=")
 	var m *meter
 	var err error
 	if pid != 0 {

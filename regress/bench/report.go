@@ -32,6 +32,7 @@ type idleRow struct {
 
 type txRow struct {
 	mode                       string
+	tls                        bool
 	clients                    int
 	bouncer, candidate         []pgbenchRun
 	direct                     []pgbenchRun // with one client only
@@ -59,31 +60,44 @@ func (r *report) targets() []*target { return []*target{r.bed.bouncer, r.bed.can
 
 func (r *report) measureIdle(ctx context.Context, o options, b *bed) error {
 	for _, t := range r.targets() {
-		start, err := settled(ctx, t.pid)
+		plain, err := r.measureCrowds(ctx, t.name, t.at(false), o.idle)
+		if err == nil { // beside the others, whose memory would be used again
+			var secure crowd
+			secure, err = r.measureCrowds(ctx, t.name+", TLS", t.at(true), o.idle[:1])
+			secure.leave(ctx)
+		}
+		plain.leave(ctx)
 		if err != nil {
 			return err
 		}
-		var all crowd
-		for _, n := range o.idle {
-			if all, err = all.gather(ctx, t.main, n); err != nil {
-				return fmt.Errorf("%s, %d clients: %w", t.name, n, err)
-			}
-			before, err := settled(ctx, t.pid)
-			if err != nil {
-				return err
-			}
-			if err := all.query(ctx); err != nil {
-				return err
-			}
-			after, err := settled(ctx, t.pid)
-			if err != nil {
-				return err
-			}
-			r.idle = append(r.idle, idleRow{t.name, n, kbPer(before-start, n), kbPer(after-start, n)})
-		}
-		all.leave(ctx)
 	}
 	return nil
+}
+
+// measureCrowds measures the memory of a growing crowd of idle clients, which it gives back.
+func (r *report) measureCrowds(ctx context.Context, name string, e *entrance, sizes []int) (all crowd, err error) {
+	start, err := settled(ctx, e.pid)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range sizes {
+		if all, err = all.gather(ctx, e.database, n); err != nil {
+			return all, fmt.Errorf("%s, %d clients: %w", name, n, err)
+		}
+		before, err := settled(ctx, e.pid)
+		if err != nil {
+			return all, err
+		}
+		if err := all.query(ctx); err != nil {
+			return all, err
+		}
+		after, err := settled(ctx, e.pid)
+		if err != nil {
+			return all, err
+		}
+		r.idle = append(r.idle, idleRow{name, n, kbPer(before-start, n), kbPer(after-start, n)})
+	}
+	return all, nil
 }
 
 func kbPer(bytes int64, clients int) float64 { return float64(bytes) / 1024 / float64(clients) }
@@ -99,39 +113,62 @@ func settled(ctx context.Context, pid int) (int64, error) {
 }
 
 func (r *report) measureTransactions(ctx context.Context, o options, b *bed) error {
-	for _, mode := range []string{"simple", "extended", "prepared"} {
-		for _, clients := range o.clients {
-			row := txRow{mode: mode, clients: clients, bouncerMode: mode, candidateMode: mode}
-			if mode == "prepared" && !b.bouncer.prepared {
-				row.bouncerMode = "extended"
+	for _, row := range r.txRows(o, b) {
+		for round := range o.rounds {
+			if err := r.round(ctx, o, b, &row, round); err != nil {
+				return err
 			}
-			if mode == "prepared" && !b.candidate.prepared {
-				row.candidateMode = "extended"
-			}
-			for round := range o.rounds {
-				if err := r.round(ctx, o, b, &row, round); err != nil {
-					return err
-				}
-			}
-			say("  %s, %d clients: %.2f", mode, clients, median(row.ratios))
-			r.transactions = append(r.transactions, row)
 		}
+		say("  %s, %d clients: %.2f", row.name(), row.clients, median(row.ratios))
+		r.transactions = append(r.transactions, row)
 	}
 	return nil
+}
+
+// txRows gives the measurements of transactions to make; under TLS those with many clients only.
+func (r *report) txRows(o options, b *bed) []txRow {
+	var rows []txRow
+	for _, mode := range []string{"simple", "extended", "prepared"} {
+		row := txRow{mode: mode, bouncerMode: mode, candidateMode: mode}
+		if mode == "prepared" && !b.bouncer.prepared {
+			row.bouncerMode = "extended"
+		}
+		if mode == "prepared" && !b.candidate.prepared {
+			row.candidateMode = "extended"
+		}
+		for _, row.clients = range o.clients {
+			rows = append(rows, row)
+		}
+	}
+	for _, row := range rows[:len(rows)-len(o.clients)] {
+		if row.clients > 1 {
+			row.tls = true
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func (row *txRow) name() string {
+	if row.tls {
+		return row.mode + ", TLS"
+	}
+	return row.mode
 }
 
 // round runs the targets in turn, in the other order every second time.
 func (r *report) round(ctx context.Context, o options, b *bed, row *txRow, round int) error {
 	var bouncer, candidate pgbenchRun
 	var err error
+	old, mine := b.bouncer.at(row.tls), b.candidate.at(row.tls)
 	runBouncer := func() {
 		if err == nil {
-			bouncer, err = b.pgbench(ctx, b.bouncer.main, b.bouncer.pid, 0, row.bouncerMode, row.clients, o.seconds)
+			bouncer, err = b.pgbench(ctx, old.database, old.pid, 0, row.bouncerMode, row.clients, o.seconds)
 		}
 	}
 	runCandidate := func() {
 		if err == nil {
-			candidate, err = b.pgbench(ctx, b.candidate.main, b.candidate.pid, b.candidate.idleCPU, row.candidateMode, row.clients, o.seconds)
+			candidate, err = b.pgbench(ctx, mine.database, mine.pid, b.candidate.idleCPU, row.candidateMode, row.clients, o.seconds)
 		}
 	}
 	if round%2 == 0 {
@@ -239,7 +276,7 @@ func tps(run pgbenchRun) float64 { return run.tps }
 func (r *report) markdown() string {
 	var b strings.Builder
 	name, other := r.bed.candidate.name, r.bed.bouncer.name
-	fmt.Fprintf(&b, "# Performance\n\nWritten by `make bench` on %s: %d cores (%s), %s, %s, pgbench -S at scale %d over the loopback without\nTLS, "+
+	fmt.Fprintf(&b, "# Performance\n\nWritten by `make bench` on %s: %d cores (%s), %s, %s, pgbench -S at scale %d over the loopback, without TLS\nwhere nothing else is said, "+
 		"%d server connections for each proxy, %d rounds of %d s in turn.\n\n",
 		r.when.Format(time.DateOnly), runtime.NumCPU(), cpuModel(), r.bed.versions, runtime.Version(), r.options.scale,
 		r.options.pool, r.options.rounds, r.options.seconds)
@@ -258,7 +295,7 @@ func (r *report) markdown() string {
 func (r *report) writeTransactions(b *strings.Builder, name, other string) {
 	fmt.Fprintf(b, "## CPU per transaction\n\n| protocol | clients | %s µs | %s µs | **ratio** | %s tps | %s tps |\n|---|---|---|---|---|---|---|\n", other, name, other, name)
 	for _, row := range r.transactions {
-		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | **%.2f** | %.0f | %.0f |\n", row.mode, row.clients,
+		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | **%.2f** | %.0f | %.0f |\n", row.name(), row.clients,
 			medianOf(row.bouncer, cpuMicros), medianOf(row.candidate, cpuMicros), median(row.ratios),
 			medianOf(row.bouncer, tps), medianOf(row.candidate, tps))
 	}

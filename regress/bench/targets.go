@@ -83,6 +83,14 @@ type target struct {
 	prepared bool // named statements work in transaction mode
 }
 
+// at gives the way in of clients that send statements.
+func (t *target) at(tls bool) *entrance {
+	if tls {
+		return t.tls
+	}
+	return &entrance{t.main, t.pid}
+}
+
 // entrance is one way into a target; PgBouncer needs a process for each.
 type entrance struct {
 	database database
