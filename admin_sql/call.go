@@ -1,6 +1,9 @@
 package adminsql
 
 import (
+	"math"
+	"time"
+
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"neki/internal/datum"
@@ -109,8 +112,22 @@ func goValue(oid uint32, d datum.Datum) (any, error) {
 		return d.Bool(), nil
 	case pgtype.TextOID:
 		return d.Text(), nil
+	case pgtype.IntervalOID:
+		return duration(d.Interval()), nil
+	case pgtype.TimestamptzOID:
+		const unixOf2000 = 946684800
+		return time.Unix(unixOf2000, 0).UTC().Add(time.Duration(d.Int()) * time.Microsecond), nil
 	}
 	return nil, pgerr.New(pgerr.InternalError, "no argument of type %s is known", TypeName(oid))
+}
+
+// duration is an interval's length; one that is too long for a Duration is as long as that can be.
+func duration(iv datum.Interval) time.Duration {
+	micros := iv.Epoch()
+	if most := int64(math.MaxInt64 / 1000); !micros.IsInt64() || micros.Int64() > most || micros.Int64() < -most {
+		return time.Duration(math.MaxInt64) * time.Duration(micros.Sign())
+	}
+	return time.Duration(micros.Int64()) * time.Microsecond
 }
 
 func goValues(declared []Argument, row []datum.Datum) ([]any, error) {

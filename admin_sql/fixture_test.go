@@ -94,6 +94,9 @@ func fixtureSnapshot(t *testing.T) *catalog.Snapshot {
 		_, _, err := catalog.PutJob(ctx, store, "c", j)
 		check(nil, err)
 	}
+	for _, b := range fixtureBackups() {
+		check(catalog.UpdateBackup(ctx, store, "c", b.Shard, b.ID, func(to *catalog.Backup) { *to = b }))
+	}
 	lease, err := store.Lease(ctx, time.Minute)
 	check(nil, err)
 	check(catalog.RegisterGateway(ctx, store, lease, "c", catalog.Gateway{

@@ -71,3 +71,19 @@ func (f *fixture) UpdateShard(_ context.Context, uid string, change func(*catalo
 	}
 	return f.do(fmt.Sprintf("shard %s: profile %q, maintenance %t", sh.UID, sh.Profile, sh.Maintenance))
 }
+
+// fixtureBackups are what neki.backups shows.
+func fixtureBackups() []catalog.Backup {
+	whole := catalog.Backup{
+		ID: "20000101T000000000003", Shard: "sh1", Kind: catalog.BackupScheduled, State: catalog.BackupDone, Object: "20000101T000000000003-sh1-a-1",
+		Node: "sh1-a", Timeline: 2, StartLSN: 0x3000028, StopLSN: 0x3000100, Bytes: 1 << 25, Stored: 1 << 23, StartedAt: moment,
+		FinishedAt: moment, ExpiresAt: moment.AddDate(0, 0, 2), Protected: true, By: "admin admin1",
+	}
+	other := whole
+	other.Shard, other.Node, other.Protected = "sh2", "sh2-a", false
+	return []catalog.Backup{
+		whole, other,
+		{ID: "20000101T000000000004", Shard: "sh1", Kind: catalog.BackupManual, State: catalog.BackupRunning, StartedAt: moment, By: "oscar"},
+		{ID: "20000101T000000000002", Shard: "sh2", Kind: catalog.BackupManual, State: catalog.BackupFailed, Error: "no primary", By: "oscar"},
+	}
+}

@@ -87,6 +87,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 	all = append(all, s.setTopologyProcedure())
 	all = append(all, s.operationProcedures()...)
 	all = append(all, s.nodeProcedures()...)
+	all = append(all, s.backupProcedures()...)
 	slices.SortFunc(all, func(a, b *Procedure) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

@@ -160,6 +160,8 @@ func (f *folder) addOfShard(uid string, path []string, e Entry) error {
 		return add(&f.snap.Nodes, e, func(n *Node) { n.ID, n.Shard, n.ModRev = path[1], uid, e.ModRev })
 	case path[0] == "live" && len(path) == 2:
 		f.live[path[1]] = true
+	case path[0] == "backups" && len(path) == 2:
+		return add(&f.snap.Backups, e, func(b *Backup) { b.ID, b.Shard, b.ModRev = path[1], uid, e.ModRev })
 	}
 	return nil
 }
@@ -194,6 +196,7 @@ func (f *folder) finish() {
 	slices.SortFunc(s.Parameters, func(a, b ClusterParameter) int {
 		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Name, b.Name))
 	})
+	sortBackups(s.Backups)
 	for i := range s.Admins {
 		s.Admins[i].Leader = s.Admins[i].ID == f.leader
 	}

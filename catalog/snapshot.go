@@ -23,7 +23,8 @@ type Snapshot struct {
 	Admins     []Admin
 	Profiles   []Profile
 	Parameters []ClusterParameter
-	Jobs       []*Job // long actions, oldest first
+	Jobs       []*Job   // long actions, oldest first
+	Backups    []Backup // sorted by id, then shard: oldest first
 	// TopologyDocument is the document that Topology gives compiled; its Revision is 0 when none was ever set.
 	TopologyDocument TopologyDocument
 

@@ -6,8 +6,11 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"neki/internal/pgerr"
 )
 
 // Config is neki.yaml: what `neki gateway`, `neki agent` and `neki admin` need to know before they can ask the
@@ -28,6 +31,7 @@ type Config struct {
 	Etcd       Etcd              `yaml:"etcd"`
 	Auth       Auth              `yaml:"auth"`
 	Agent      Agent             `yaml:"agent"`
+	Backup     Backup            `yaml:"backup"`     // agent: where; admin: when
 	Parameters map[string]string `yaml:"parameters"` // start values; those set by SQL come before them
 }
 
@@ -61,6 +65,50 @@ type Agent struct {
 	Role         string `yaml:"role"`          // replica or rdonly; an empty shard's first replica becomes the primary
 	Host         string `yaml:"host"`          // as others reach the instance
 	Port         int    `yaml:"port"`
+}
+
+// Backup says where the backups and the WAL of all shards are kept, and when backups are taken. Agents and admins of a
+// cluster have the same.
+type Backup struct {
+	Directory string `yaml:"directory"` // the same on every machine, a network file system for example; or S3
+	S3        S3     `yaml:"s3"`
+	Interval  string `yaml:"interval"`  // from one scheduled backup to the next; default 12h; 0 = none
+	Retention string `yaml:"retention"` // how long they are kept; default 2 days
+	MaxRate   int    `yaml:"max-rate"`  // megabytes per second that a backup reads from a primary; 0 = no bound
+}
+
+// S3 is a bucket of an S3-compatible object store.
+type S3 struct {
+	Endpoint      string `yaml:"endpoint"` // host:port, or a URL; "" = Amazon's
+	Bucket        string `yaml:"bucket"`
+	Prefix        string `yaml:"prefix"` // of all keys
+	Region        string `yaml:"region"`
+	AccessKey     string `yaml:"access-key"`      // "" = of the environment (AWS_ACCESS_KEY_ID), or of the machine's role
+	SecretKeyFile string `yaml:"secret-key-file"` // file with the secret of access-key
+	CA            string `yaml:"ca"`              // to check the server's certificate; "" = the system's
+}
+
+// Default times of backups.
+const (
+	defaultBackupInterval  = "12h"
+	defaultBackupRetention = "2 days"
+)
+
+// Times gives the parsed Interval and Retention.
+func (b Backup) Times() (interval, retention time.Duration, err error) {
+	for _, f := range []struct {
+		name, text, def string
+		into            *time.Duration
+	}{{"interval", b.Interval, defaultBackupInterval, &interval}, {"retention", b.Retention, defaultBackupRetention, &retention}} {
+		text, ok := f.text, false
+		if text == "" {
+			text = f.def
+		}
+		if *f.into, ok = ParseInterval(text); !ok {
+			return 0, 0, pgerr.New(pgerr.InvalidParameterValue, "backup.%s: %q is no interval", f.name, text).WithHint("%s", intervalHintFor(text))
+		}
+	}
+	return interval, retention, nil
 }
 
 // LoadConfig reads and checks neki.yaml. Its errors name the line and the key.
@@ -119,9 +167,30 @@ func (c Config) check(root *yaml.Node) []string {
 	if c.Agent.Port < 0 || c.Agent.Port > 65535 {
 		k.fail("agent.port", "not a port")
 	}
+	k.backup(c.Backup)
 	k.auth(&c)
 	k.parameters(c)
 	return k.problems
+}
+
+func (k *checker) backup(b Backup) {
+	if b.Directory != "" && b.S3 != (S3{}) {
+		k.fail("backup.directory", "not used with backup.s3")
+	}
+	if b.S3 != (S3{}) && b.S3.Bucket == "" {
+		k.fail("backup.s3", "bucket is missing")
+	}
+	if (b.S3.AccessKey == "") != (b.S3.SecretKeyFile == "") {
+		k.fail("backup.s3", "access-key and secret-key-file belong together")
+	}
+	if b.MaxRate < 0 {
+		k.fail("backup.max-rate", "less than 0")
+	}
+	if _, retention, err := b.Times(); err != nil {
+		k.fail("backup", "%s", withHint(err))
+	} else if retention == 0 {
+		k.fail("backup.retention", "backups must be kept for some time")
+	}
 }
 
 type checker struct {

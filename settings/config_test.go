@@ -39,6 +39,11 @@ agent:
   role: rdonly
   host: db1
   port: 5433
+backup:
+  s3: {endpoint: "s3.local:9000", bucket: b, prefix: p, region: r, access-key: k, secret-key-file: f, ca: ca.pem}
+  interval: 6h
+  retention: 7 days
+  max-rate: 50
 parameters:
   replication-lag-tolerable-min: 1h
   replication-lag-tolerable-max: 2h
@@ -63,6 +68,10 @@ func TestLoadConfig(t *testing.T) {
 			Maps: []string{"m alice@x alice"}, PasswordsFile: "p",
 		},
 		Agent: Agent{"/data", "/usr/lib/postgresql/15/bin", "postgres", "sh1", "rdonly", "db1", 5433},
+		Backup: Backup{
+			S3:       S3{"s3.local:9000", "b", "p", "r", "k", "f", "ca.pem"},
+			Interval: "6h", Retention: "7 days", MaxRate: 50,
+		},
 		Parameters: map[string]string{
 			"replication-lag-tolerable-min": "1h", "replication-lag-tolerable-max": "2h", "pool-capacity": "5",
 		},
@@ -109,6 +118,12 @@ func TestLoadConfigErrors(t *testing.T) {
 		},
 		{"parameter value", "parameters:\n  pool-capacity: lots\n", `line 2: parameters.pool-capacity: invalid value`},
 		{"parameters together", "parameters:\n  replication-lag-tolerable-min: 1h\n", `line 2: parameters: replication-lag-tolerable-min (1h) is greater`},
+		{"two places for backups", "backup: {directory: /a, s3: {bucket: b}}", "line 1: backup.directory: not used with backup.s3"},
+		{"no bucket", "backup: {s3: {endpoint: a}}", "line 1: backup.s3: bucket is missing"},
+		{"half a key", "backup: {s3: {bucket: b, access-key: a}}", "access-key and secret-key-file belong together"},
+		{"backup interval", "backup: {interval: often}", `backup.interval: "often" is no interval`},
+		{"backup retention", "backup: {retention: 0}", "backups must be kept for some time"},
+		{"backup rate", "backup: {max-rate: -1}", "backup.max-rate: less than 0"},
 		{"token beside tls", "rpc: {token-file: x, tls: {cert: a, key: b}}", "rpc.token-file: not used with rpc.tls"},
 	} {
 		_, err := LoadConfig(strings.NewReader(tc.text))

@@ -62,6 +62,8 @@ type Config struct {
 	Copies   int64 // base backups at once; 0 means 2
 	// Provider makes instances for new replicas and shards; nil: agents have to be started by hand.
 	Provider Provider
+	// Backups says when backups are taken; the agents say where they are kept.
+	Backups BackupPolicy
 
 	Log      *slog.Logger      // nil discards
 	Progress func(step string) // called as it gets on, from any goroutine; nil does nothing

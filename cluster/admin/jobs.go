@@ -56,6 +56,10 @@ func (l *leader) jobKinds() map[string]jobKind {
 		"restart_node": {run: l.restartNode},
 		"fence":        {run: l.fenceNode, beside: true}, // what is ill must not wait
 		"unfence":      {run: l.unfenceNode, beside: true},
+
+		"backup":         {run: l.takeBackup, beside: true},
+		"delete_backup":  {run: l.deleteBackup, beside: true},
+		"protect_backup": {run: l.protectBackup, beside: true},
 	}
 }
 

@@ -111,6 +111,7 @@ func (a *Admin) lead(ctx context.Context, epoch int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	loops.Go(func() error { l.followCommits(ctx); return nil })
+	loops.Go(func() error { l.keepBackups(ctx); return nil })
 	for ctx.Err() == nil {
 		changed := a.live.Changed()
 		l.look(ctx, &loops)

@@ -40,7 +40,8 @@ type Config struct {
 	TLS    *tls.Config // must ask for client certificates
 	Token  string      // without TLS; on a loopback address only
 
-	Store catalog.Store
+	Store   catalog.Store
+	Archive Archive
 	// StopPostgres stops the server when Run ends; otherwise it goes on and the next agent adopts it.
 	StopPostgres bool
 	// StopTimeout bounds a fast stop, before an immediate one; 0 means 10 s.
@@ -76,6 +77,7 @@ type Agent struct {
 	inForce    atomic.Pointer[inForce]
 	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not
 	fencedLSN  atomic.Uint64 // of a primary that resigned; 0 = not proven
+	archiver   archiver
 }
 
 // phase is what the runner is at, when that is not simply a running server.
@@ -142,6 +144,9 @@ func (c *Config) check() error {
 	if c.Progress == nil {
 		c.Progress = func(string) {}
 	}
+	if c.Archive.Store != nil && c.Archive.Program == "" {
+		return pgerr.New(pgerr.InvalidParameterValue, "agent: an archive needs the program that Postgres calls")
+	}
 	if err := c.Installation.CheckTools(); err != nil {
 		return err
 	}
@@ -190,6 +195,11 @@ func (a *Agent) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", a.cfg.Node, err)
 	}
+	stopArchive, err := a.startArchive(ctx)
+	if err != nil {
+		return fmt.Errorf("agent %s: %w", a.cfg.Node, err)
+	}
+	defer stopArchive()
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.serve(gctx, listener) })
 	group.Go(func() error { return a.sample(gctx) })

@@ -9,6 +9,8 @@
 //	POST /v1/lead       LeadOrder: slots and synchronous standbys of a primary
 //	POST /v1/follow     FollowOrder: where a standby streams from
 //	POST /v1/apply      ApplyOrder: cluster roles and stub schema of a primary
+//	POST /v1/backup     BackupOrder: a base backup of a primary; lines that tell how far it is
+//	POST /v1/expire     ExpireOrder: backups go, and the WAL that none of the others needs
 //	POST /v1/start, /v1/stop, /v1/restart, /v1/reload
 //
 // Peers authenticate by mutual TLS, or by a bearer token where the API is on a loopback address. An order carries the

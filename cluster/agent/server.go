@@ -98,6 +98,8 @@ func (a *Agent) routes() http.Handler {
 		writeJSON(w, http.StatusOK, a.Status(req.Context()))
 	})
 	mux.HandleFunc("POST /v1/prepared", a.handlePrepared)
+	mux.HandleFunc("POST /v1/backup", a.takeBackup)
+	mux.HandleFunc("POST /v1/expire", a.expireBackups)
 	plain := func(o Order) Order { return o }
 	ofLead := func(o LeadOrder) Order { return o.Order }
 	ofReplace := func(o ReplaceOrder) Order { return o.Order }

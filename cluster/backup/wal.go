@@ -303,3 +303,18 @@ func (a archived) reach(b Backup, timeline int32) Reach {
 		}
 	}
 }
+
+// LimitOf is the limit of a server that is to follow the timeline, by the archive's own history file of it. Until that
+// is archived there is an error.
+func (r *Repository) LimitOf(ctx context.Context, timeline int32) (Limit, error) {
+	l := Limit{Timeline: timeline}
+	if timeline <= 1 {
+		return l, nil
+	}
+	text, err := r.read(ctx, r.key("wal", historyName(timeline)))
+	if err != nil {
+		return l, err
+	}
+	l.Ancestors, err = parseHistory(string(text))
+	return l, err
+}

@@ -245,8 +245,12 @@ func runAgent(ctx context.Context, p *process) error {
 	if a.Role == catalog.RoleRdonly.String() {
 		role = catalog.RoleRdonly
 	}
+	archive, err := openArchive(p.cfg.Backup, account, dir)
+	if err != nil {
+		return err
+	}
 	one, err := agent.New(agent.Config{
-		Cluster: p.cfg.Cluster, Node: p.cfg.ID, Shard: a.Shard, Role: role, Cell: p.cfg.Cell, Dir: dir, Host: a.Host,
+		Archive: archive, Cluster: p.cfg.Cluster, Node: p.cfg.ID, Shard: a.Shard, Role: role, Cell: p.cfg.Cell, Dir: dir, Host: a.Host,
 		Port: a.Port, Installation: installation, Account: account, Listen: p.cfg.RPC.Listen, URL: p.cfg.RPC.URL,
 		TLS: p.rpc.server, Token: p.rpc.token, Store: p.store, StopPostgres: p.flags.Bool("stop-postgres"),
 		Version: version(), Log: p.log, Progress: func(step string) { p.log.Info("progress", "step", step) },
@@ -267,8 +271,12 @@ func runAdmin(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	policy, err := backupPolicy(p.cfg.Backup)
+	if err != nil {
+		return err
+	}
 	one, err := admin.New(admin.Config{
-		Cluster: p.cfg.Cluster, ID: p.cfg.ID, Store: p.store, HTTP: p.rpc.client, Token: p.rpc.token,
+		Backups: policy, Cluster: p.cfg.Cluster, ID: p.cfg.ID, Store: p.store, HTTP: p.rpc.client, Token: p.rpc.token,
 		Listen: p.cfg.RPC.Listen, URL: p.cfg.RPC.URL, TLS: p.rpc.server, Superuser: superuser, Stubs: stubSchema(),
 		Poll: values.DiscoveryPoll, Log: p.log, Progress: func(step string) { p.log.Info("progress", "step", step) },
 	})

@@ -58,6 +58,7 @@ type dev struct {
 	store        catalog.Store
 	live         *catalog.Live
 	client       *http.Client // to agents and gateways
+	archive      agent.Archive
 
 	instances sync.Mutex       // guards state.Nodes, once the admin is up, and
 	running   map[string]*part // the agents, by node
@@ -268,6 +269,10 @@ func (d *dev) startCatalog(ctx context.Context) error {
 // startAgents starts an agent for each instance. They are stopped with their servers: replicas first, so that a
 // primary's last record reaches none too late.
 func (d *dev) startAgents(context.Context) error {
+	var err error
+	if d.archive, err = openArchive(d.o.backup, d.account, d.o.data); err != nil {
+		return err
+	}
 	d.instances.Lock()
 	defer d.instances.Unlock()
 	d.running = map[string]*part{}
@@ -314,8 +319,12 @@ func (d *dev) startAdmin(context.Context) error {
 	for i, uid := range d.state.shards() {
 		shards = append(shards, admin.ShardSpec{UID: uid, Profile: devProfile, Durability: durability, Authoritative: i == 0})
 	}
+	policy, err := backupPolicy(d.o.backup)
+	if err != nil {
+		return err
+	}
 	a, err := admin.New(admin.Config{
-		Cluster: devCluster, ID: devAdmin, Store: d.store, Live: d.live, Token: d.token, Listen: "127.0.0.1:0",
+		Cluster: devCluster, ID: devAdmin, Backups: policy, Store: d.store, Live: d.live, Token: d.token, Listen: "127.0.0.1:0",
 		Profiles: []catalog.Profile{{Name: devProfile, Replicas: d.o.replicas, Rdonly: d.o.rdonly, Default: true}},
 		Shards:   shards, Superuser: admin.Login{Name: devSuperuser, Password: d.state.Password}, Stubs: stubSchema(), Provider: d,
 		Poll: values.DiscoveryPoll, Log: d.log, Progress: func(step string) { d.out.step("%s", step) },

@@ -26,6 +26,7 @@ type devOptions struct {
 	postgresBin  string
 	postgresUser string
 	logLevel     string
+	backup       settings.Backup
 	parameters   map[string]string
 }
 
@@ -54,6 +55,8 @@ new cluster.`,
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:6432", Usage: "`HOST:PORT` of the gateway"},
 			&cli.StringFlag{Name: "http", Value: "127.0.0.1:8432", Usage: "`HOST:PORT` of metrics and health; empty for none"},
 			&cli.StringFlag{Name: "debug", Usage: "`HOST:PORT` of profiles (pprof)"},
+			&cli.StringFlag{Name: "backup", Usage: "`DIR` of backups and archived WAL, \"none\" for neither (default: <data>/backup)"},
+			&cli.StringFlag{Name: "backup-interval", Value: "12h", Usage: "`INTERVAL` from one backup to the next; 0 for none by schedule"},
 			&cli.StringFlag{Name: "postgres-bin", EnvVars: []string{"NEKI_POSTGRES_BIN"}, Usage: "`DIR` of the server binaries; found by itself when not given"},
 			&cli.StringFlag{Name: "postgres-user", Usage: "`USER` that Postgres runs as when neki runs as root (default: postgres)"},
 			&cli.StringSliceFlag{Name: "set", Usage: "`NAME=VALUE` of a parameter, for example replication-lag-tolerable-min=1s; may be repeated"},
@@ -85,6 +88,9 @@ func devOptionsOf(c *cli.Context) (devOptions, error) {
 	if o.data, err = filepath.Abs(c.String("data")); err != nil {
 		return o, err
 	}
+	if o.backup, err = devBackup(c, o.data); err != nil {
+		return o, err
+	}
 	if o.cells, err = parseCells(c.String("cells")); err != nil {
 		return o, err
 	}
@@ -92,6 +98,25 @@ func devOptionsOf(c *cli.Context) (devOptions, error) {
 		return o, err
 	}
 	return o, o.check()
+}
+
+// devBackup says where and when `neki dev` keeps backups.
+func devBackup(c *cli.Context, data string) (settings.Backup, error) {
+	b := settings.Backup{Directory: filepath.Join(data, "backup"), Interval: c.String("backup-interval")}
+	switch dir := c.String("backup"); dir {
+	case "":
+	case "none":
+		b.Directory = ""
+	default:
+		var err error
+		if b.Directory, err = filepath.Abs(dir); err != nil {
+			return b, err
+		}
+	}
+	if _, _, err := b.Times(); err != nil {
+		return b, usagef("--backup-interval %q is no interval", b.Interval)
+	}
+	return b, nil
 }
 
 func (o *devOptions) check() error {

@@ -19,7 +19,7 @@ func (d *dev) startAgent(n devNode) error {
 	a, err := agent.New(agent.Config{
 		Cluster: devCluster, Node: n.ID, Shard: n.Shard, Role: n.Role, Cell: n.Cell, Profile: profile,
 		Dir: nodeDir(d.o.data, n.ID), Port: n.Port, Installation: d.installation, Account: d.account, Token: d.token,
-		Store: d.store, StopPostgres: true, Version: version(), Log: d.log,
+		Store: d.store, Archive: d.archive, StopPostgres: true, Version: version(), Log: d.log,
 		Progress: func(step string) { d.out.step("%s", step) },
 	})
 	if err != nil {

@@ -132,6 +132,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			return cli.ShowAppHelp(c)
 		},
 	}
+	app.Commands = append(app.Commands, walCommands()...)
 	for _, c := range app.Commands {
 		c.OnUsageError = onUsageError
 		c.HideHelpCommand = true

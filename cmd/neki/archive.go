@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"neki/cluster/admin"
+	"neki/cluster/agent"
+	"neki/cluster/backup"
+	"neki/cluster/pgproc"
+	"neki/internal/pgerr"
+	"neki/settings"
+)
+
+// firstBackup is how long a cluster has served before its first backup by schedule.
+const firstBackup = 20 * time.Second
+
+// walCommands are what Postgres calls to archive a file of WAL and to get one back. They speak to the agent's socket.
+func walCommands() []*cli.Command {
+	return []*cli.Command{
+		walCommand("wal-push", "SOCKET FILE", 2, func(ctx context.Context, args []string) error {
+			return backup.SendWAL(ctx, args[0], args[1])
+		}),
+		walCommand("wal-fetch", "SOCKET NAME FILE", 3, func(ctx context.Context, args []string) error {
+			return backup.ReceiveWAL(ctx, args[0], args[1], args[2])
+		}),
+	}
+}
+
+func walCommand(name, args string, count int, run func(context.Context, []string) error) *cli.Command {
+	return &cli.Command{
+		Name: name, Hidden: true, ArgsUsage: args, Usage: "called by Postgres: archive_command, restore_command",
+		Action: func(c *cli.Context) error {
+			if c.Args().Len() != count {
+				return usagef("neki %s takes %s", name, args)
+			}
+			return run(c.Context, c.Args().Slice())
+		},
+	}
+}
+
+// openArchive opens the place for backups that a configuration names; without one there is none.
+func openArchive(cfg settings.Backup, account pgproc.Account, dir string) (agent.Archive, error) {
+	var store backup.Store
+	var err error
+	switch {
+	case cfg.Directory != "":
+		store, err = backup.NewDirStore(cfg.Directory)
+	case cfg.S3 != (settings.S3{}):
+		return agent.Archive{}, pgerr.New(pgerr.FeatureNotSupported, "backup.s3 is not supported")
+	default:
+		return agent.Archive{}, nil
+	}
+	if err != nil {
+		return agent.Archive{}, err
+	}
+	program, err := ownProgram(account, dir)
+	return agent.Archive{Store: store, Program: program, MaxRate: int64(cfg.MaxRate) << 20}, err
+}
+
+func backupPolicy(cfg settings.Backup) (admin.BackupPolicy, error) {
+	interval, retention, err := cfg.Times()
+	if cfg.Directory == "" && cfg.S3 == (settings.S3{}) {
+		interval = 0
+	}
+	return admin.BackupPolicy{Interval: interval, Retention: retention, First: firstBackup}, err
+}
+
+// ownProgram gives the path of this program where the servers' account can run it: where it is, or a copy in dir.
+func ownProgram(account pgproc.Account, dir string) (string, error) {
+	self, err := exec.LookPath(os.Args[0]) // not os.Executable: the name that it was called by may decide what it does
+	if err != nil {
+		if self, err = os.Executable(); err != nil {
+			return "", err
+		}
+	}
+	if self, err = filepath.Abs(self); err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(self)
+	if err != nil {
+		return "", err
+	}
+	st, err := os.Stat(real)
+	if err != nil {
+		return "", err
+	}
+	const allMayRun = 0o005
+	if account.CheckReach(self) == nil && account.CheckReach(real) == nil && st.Mode().Perm()&allMayRun == allMayRun {
+		return self, nil
+	}
+	path := filepath.Join(dir, "bin", "neki")
+	if have, err := os.Stat(path); err == nil && have.Size() == st.Size() && !have.ModTime().Before(st.ModTime()) {
+		return path, nil
+	}
+	if err := makeOpenDir(filepath.Dir(path)); err != nil {
+		return "", err
+	}
+	return path, copyProgram(real, path)
+}
+
+func copyProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // opened for reading
+	tmp := to + ".new"
+	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		_ = out.Close()
+		return fmt.Errorf("copy the program to %s: %w", to, err)
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil { // whatever the umask
+		return err
+	}
+	return os.Rename(tmp, to)
+}
