@@ -22,8 +22,9 @@ type database struct {
 	hub       *hub
 	changes   atomic.Uint64 // of what there was: statements prepared before may give other columns than those prepared after
 
-	mu   sync.Mutex
-	envs map[envKey]*plan.Env // shared by sessions that are alike
+	mu    sync.Mutex
+	envs  map[envKey]*plan.Env   // shared by sessions that are alike
+	types map[string]*shardTypes // by shard
 }
 
 type envKey struct{ user, path string }

@@ -78,6 +78,7 @@ func (c *Session) encodeOp(out []byte, sc *backend.ServerConn, o *op) []byte {
 		c.expect('C', backend.Synth, nil)
 		return out
 	}
+	out = c.describeFirst(out, sc, o)
 	c.expect(o.typ, backend.Forward, o.plan)
 	return append(out, raw...)
 }

@@ -138,6 +138,7 @@ func (c *Session) readParse(o *op, f *fields) *pgerr.Error {
 	if err := f.end(); err != nil {
 		return err
 	}
+	c.noteParamTypes(types)
 	if len(name) == 0 {
 		return c.readUnnamed(o, body, text)
 	}
@@ -523,7 +524,11 @@ func (c *Session) functionCall(m message) error {
 			WithHint("Call the function in a SELECT."))
 	}
 	snap := c.srv.cfg.Cluster.Snapshot()
-	sc, err := c.connection(catalog.RolePrimary, "", snap, 0)
+	shard := ""
+	if len(snap.Shards) > 1 { // a function's OID is that of the shard whose types clients know
+		shard = homeShard(snap)
+	}
+	sc, err := c.connection(catalog.RolePrimary, shard, snap, 0)
 	if err != nil {
 		return c.refuseQuery(pgerr.From(err))
 	}

@@ -334,6 +334,7 @@ func (c *Session) leaseFrom(n *catalog.Node) (*backend.ServerConn, error) {
 func (c *Session) took(sc *backend.ServerConn, p place) {
 	sc.Stats().Outstanding.Add(1)
 	c.lease, c.place = sc, p
+	c.translateTypes(sc, p.shard)
 	c.usedByOthers = sc.UsedBy(uint64(c.slot)<<32 | c.generation&(1<<32-1))
 	c.leasedShard.Store(&p.node.Shard)
 }

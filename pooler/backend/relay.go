@@ -39,6 +39,9 @@ type Events interface {
 	Reword(index int, body []byte) []byte
 	// Notified reports a NotificationResponse, of which it gets the body; false keeps it from the client.
 	Notified(body []byte) (forward bool)
+	// Described reports the RowDescription of the request expects[index] on a shard whose types have other OIDs: embeds says
+	// that values of it in binary form have OIDs in them.
+	Described(index int, embeds bool)
 	// Ready reports a ReadyForQuery that is about to be passed on: the place to append frames of one's own.
 	Ready(index int, status byte)
 }
@@ -98,6 +101,10 @@ type Relay struct {
 	drop  bool   // ... and they are not for the client
 	hold  []byte // a frame that came in pieces and must be seen whole
 	onFn  func([]byte) (bool, error)
+
+	types *Types   // of the server; nil: it has those that clients know
+	shape rowShape // of the rows to come
+	wrong error    // why a frame can't be passed on
 }
 
 // NewRelay makes a Relay; Bind comes before its use.
@@ -121,6 +128,7 @@ func (r *Relay) Begin() {
 	r.Healable, r.Stale, r.Failed = false, false, 0
 	r.Rows, r.Sent, r.Retry, r.Wrote, r.Fatal, r.CopyIn, r.nth = 0, 0, false, false, false, false, 0
 	r.out, r.skip, r.drop, r.hold = r.out[:0], 0, false, r.hold[:0]
+	r.wrong = nil
 	if cap(r.out) > maxHold {
 		r.out = nil
 	}
@@ -147,9 +155,15 @@ func (r *Relay) Append(frames []byte) {
 // Run sends out to sc and passes answers on until all that is expected has come, or the server wants COPY data.
 // buf is room to read into; it must not be touched meanwhile.
 func (r *Relay) Run(sc *ServerConn, out, buf []byte) error {
-	r.server = sc.pid
+	r.server, r.types, r.shape = sc.pid, sc.types, nil
 	r.CopyIn = false
 	r.chunk, r.at, r.from = nil, 0, 0
+	if r.types != nil {
+		var err error
+		if out, err = r.types.toShard(out); err != nil {
+			return err
+		}
+	}
 	r.synthesize()
 	if !r.Pending() { // a Flush behind answers that are made here: the server has nothing to say to it
 		if _, err := sc.conn.Write(out); err != nil {
@@ -275,7 +289,7 @@ func isData(typ byte) bool { return typ|0x20 == 'd' }
 
 // rows passes the whole messages with rows at chunk[at:]: large results are nothing else.
 func (r *Relay) rows() {
-	if !r.Pending() || r.act() != Forward {
+	if !r.Pending() || r.act() != Forward || r.shape != nil {
 		return
 	}
 	chunk, at := r.chunk, r.at
@@ -316,7 +330,7 @@ func (r *Relay) scan() error {
 	if err != nil {
 		return err
 	}
-	if !seen(rest[0]) || size > maxHold {
+	if !r.seen(rest[0], size) {
 		r.skip, r.drop = size, !r.passing(rest[0])
 		if len(rest) >= size && !r.drop { // most are here to their end
 			r.at, r.skip = r.at+size, 0
@@ -332,7 +346,7 @@ func (r *Relay) scan() error {
 	} else {
 		r.leaveOut(size)
 	}
-	return nil
+	return r.wrong
 }
 
 func frameSize(b []byte) (int, error) {
@@ -343,11 +357,15 @@ func frameSize(b []byte) (int, error) {
 	return int(size) + 1, nil
 }
 
-// seen reports whether the relay must look into frames of the type.
-func seen(typ byte) bool {
+// seen reports whether the relay must look into a frame of the type.
+func (r *Relay) seen(typ byte, size int) bool {
 	switch typ {
 	case 'Z', 'S', 'C', 'E', 'N', 'A':
-		return true
+		return size <= maxHold
+	case 'T', 't':
+		return r.types != nil
+	case 'D':
+		return r.shape != nil
 	}
 	return false
 }
@@ -368,7 +386,7 @@ func (r *Relay) unhold() error {
 		return err
 	}
 	typ := r.hold[0]
-	if !seen(typ) || size > maxHold {
+	if !r.seen(typ, size) {
 		r.skip, r.drop = size-len(r.hold), !r.passing(typ)
 		if !r.drop {
 			r.Append(r.hold)
@@ -383,7 +401,7 @@ func (r *Relay) unhold() error {
 		r.Append(r.hold)
 	}
 	r.hold = r.hold[:0]
-	return nil
+	return r.wrong
 }
 
 // moveToHold moves bytes from the chunk's beginning until hold has size of them; false: the chunk has too few.

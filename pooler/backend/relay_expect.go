@@ -54,6 +54,7 @@ func (r *Relay) passing(typ byte) (forward bool) {
 	case 'T', 'n':
 		r.pop('D')
 	case 's':
+		r.shape = nil
 		r.pop('E')
 	case 'I':
 		r.completed(nil)
@@ -82,8 +83,28 @@ func (r *Relay) frame(typ byte, body []byte) (forward bool) {
 	case 'A':
 		r.notified(body)
 		return r.events.Notified(body)
+	case 'T', 't', 'D':
+		r.translate(typ, body)
+		return r.passing(typ)
 	}
 	return r.act() == Forward // N
+}
+
+// translate puts the OIDs that clients know in place of the shard's.
+func (r *Relay) translate(typ byte, body []byte) {
+	var embeds bool
+	var err error
+	switch typ {
+	case 'T':
+		if r.shape, embeds, err = r.types.describe(body); err == nil && r.Pending() {
+			r.events.Described(r.head, embeds)
+		}
+	case 't':
+		err = r.types.parameters(body)
+	default:
+		err = r.types.row(body, r.shape)
+	}
+	r.wrong = err
 }
 
 // notified replaces the pid in a notification that the session sent itself.
@@ -95,7 +116,7 @@ func (r *Relay) notified(body []byte) {
 
 // completed handles the end of one statement.
 func (r *Relay) completed(tag []byte) {
-	r.Healable = false
+	r.Healable, r.shape = false, nil
 	if r.act() == Forward && r.Pending() {
 		r.events.Completed(r.head, r.nth, tag)
 	}

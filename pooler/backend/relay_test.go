@@ -46,6 +46,8 @@ func (j *journal) Failed(index int, code []byte, fatal bool) {
 	j.log = append(j.log, "failed "+string(rune('0'+index))+" "+string(code))
 }
 
+func (j *journal) Described(int, bool) {}
+
 func (j *journal) Ready(index int, status byte) {
 	j.log = append(j.log, "ready "+string(status))
 	if j.extra != nil {

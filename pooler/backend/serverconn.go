@@ -28,6 +28,7 @@ type ServerConn struct {
 
 	vars     *settings.Vars
 	params   *ParamSet // what the server reported
+	types    *Types    // nil: those that clients know
 	prepared preparedSet
 	unnamed  uint64 // whose its unnamed statement is; 0 = unknown
 	status   byte   // of the last ReadyForQuery
@@ -55,6 +56,12 @@ func (sc *ServerConn) Vars() *settings.Vars { return sc.vars }
 
 // SetVars notes settings that the server has after a statement of the client.
 func (sc *ServerConn) SetVars(v *settings.Vars) { sc.vars = v }
+
+// SetTypes says how the server's types become those that clients know; nil: they are the same.
+func (sc *ServerConn) SetTypes(t *Types) { sc.types = t }
+
+// Translates reports whether SetTypes has given a translation.
+func (sc *ServerConn) Translates() bool { return sc.types != nil }
 
 // Status gives the transaction status of the last ReadyForQuery: I, T or E.
 func (sc *ServerConn) Status() byte { return sc.status }

@@ -15,6 +15,44 @@ func (sc *ServerConn) Exchange(out, buf []byte, on func(chunk []byte) (done bool
 	return nil
 }
 
+// Translator puts OIDs of types that clients know in place of the server's, in one answer that is read rather than relayed.
+// The zero Translator changes nothing.
+type Translator struct {
+	types *Types
+	shape rowShape
+}
+
+// Translator gives one for the next answer, and out with the server's OIDs.
+func (sc *ServerConn) Translator(out []byte) (Translator, []byte, error) {
+	if sc.types == nil {
+		return Translator{}, out, nil
+	}
+	out, err := sc.types.toShard(out)
+	return Translator{types: sc.types}, out, err
+}
+
+// Message changes the body of a message that is no row.
+func (t *Translator) Message(typ byte, body []byte) (err error) {
+	if t.types == nil {
+		return nil
+	}
+	switch typ {
+	case 'T':
+		t.shape, _, err = t.types.describe(body)
+	case 't':
+		err = t.types.parameters(body)
+	}
+	return err
+}
+
+// Row changes a DataRow message.
+func (t *Translator) Row(frame []byte) error {
+	if t.shape == nil || frame[0] != 'D' {
+		return nil
+	}
+	return t.types.row(frame[5:], t.shape)
+}
+
 // SetDeadline bounds the waits on the connection; the zero time means no bound.
 func (sc *ServerConn) SetDeadline(t time.Time) { _ = sc.conn.SetDeadline(t) }
 

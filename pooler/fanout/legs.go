@@ -82,6 +82,7 @@ type leg struct {
 	dropped bool // Close was called: nothing is handed on
 	failed  bool
 	started bool
+	types   backend.Translator
 }
 
 // Start starts the legs. joint means that they are read by Next, else each by NextOf.
@@ -211,10 +212,17 @@ func (g *leg) run() {
 	if !g.begins() {
 		return
 	}
-	err := g.req.Conn.Exchange(g.req.Out, make([]byte, readSize), g.onChunk)
-	if err != nil {
+	var err error
+	if g.types, g.req.Out, err = g.req.Conn.Translator(g.req.Out); err != nil {
 		g.failed = true
-		g.give(Piece{Kind: Failed, Lost: true, Err: pgerr.New(pgerr.ConnectionFailure, "%v", err)})
+		g.give(Piece{Kind: Failed, Err: pgerr.From(err)})
+	} else if err = g.req.Conn.Exchange(g.req.Out, make([]byte, readSize), g.onChunk); err != nil {
+		g.failed = true
+		failure := Piece{Kind: Failed, Lost: true, Err: pgerr.New(pgerr.ConnectionFailure, "%v", err)}
+		if pgerr.Code(err) == pgerr.NotImplemented { // the connection is given up by intent
+			failure.Lost, failure.Err = false, pgerr.From(err)
+		}
+		g.give(failure)
 	}
 	if g.owner.joint != nil {
 		g.give(Piece{Kind: Ended})
@@ -276,6 +284,9 @@ func (g *leg) frames(b []byte) (rest []byte, done bool, err error) {
 			break
 		}
 		if b[0] == 'D' || b[0] == 'd' {
+			if err := g.types.Row(b[:size]); err != nil {
+				return nil, false, err
+			}
 			g.row(b[:size])
 		} else {
 			g.giveRows()
@@ -337,6 +348,9 @@ func (g *leg) frame(typ byte, body []byte) (done bool, err error) {
 	case 'C':
 		g.give(Piece{Kind: Completed, Data: append([]byte(nil), body[:max(len(body)-1, 0)]...)})
 	case 'T', 't', 'n', 'I', 's', 'N', 'A', 'G', 'H':
+		if err := g.types.Message(typ, body); err != nil {
+			return false, err
+		}
 		g.give(Piece{Kind: Kind(typ), Data: append([]byte(nil), body...)})
 		done = done || typ == 'G'
 	}

@@ -146,6 +146,7 @@ type Plan struct {
 	shardRefused string // what a session with __neki.shard is told it can't execute; "" = allowed
 	quietArgs    bool   // of EXECUTE: its arguments have no effect of their own
 	disproved    atomic.Bool
+	result       atomic.Int32 // see NoteResult
 	stats        atomic.Pointer[entry]
 	key          string // what is compared on a cache hit: Query, or the original text when ByText
 	bytes        int64
