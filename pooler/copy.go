@@ -15,6 +15,9 @@ func (c *Session) startCopy(extended bool) {
 
 // copyMessage handles a message that comes while a server waits for COPY data.
 func (c *Session) copyMessage(m message) error {
+	if c.split != nil {
+		return c.splitMessage(m)
+	}
 	switch m.typ {
 	case 'd':
 		return c.feed(c.wholeCopyData(m))
@@ -41,6 +44,9 @@ func (c *Session) wholeCopyData(m message) []byte {
 func (c *Session) copyPart(rest []byte, size int) error {
 	c.copied = size - len(rest)
 	c.work.start += len(rest)
+	if c.split != nil {
+		return c.splitPart(rest[5:])
+	}
 	return c.feed(rest)
 }
 
@@ -54,8 +60,11 @@ func (c *Session) copyOn() error {
 	part := w.in[w.start : w.start+n]
 	w.start += n
 	c.copied -= n
-	if c.phase != phaseCopying { // the connection is lost
+	switch {
+	case c.phase != phaseCopying: // the connection is lost
 		return nil
+	case c.split != nil:
+		return c.splitPart(part)
 	}
 	return c.feed(part)
 }
@@ -81,6 +90,12 @@ func (c *Session) copyGoesOn() error {
 func (c *Session) hearServer() error {
 	c.clearInterrupt()
 	w := c.lend()
+	if c.split != nil {
+		if err := c.split.hear(); err != nil {
+			return c.splitEnded(err)
+		}
+		return nil
+	}
 	if err := w.relay.Poll(c.lease, w.answers); err != nil {
 		return c.relayFailed(err)
 	}

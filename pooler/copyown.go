@@ -21,13 +21,7 @@ func (c *Session) copyVirtual(dst []byte, prepared admin.Prepared, params []datu
 	if err != nil {
 		return dst, err
 	}
-	start := len(dst)
-	dst = append(dst, 'H', 0, 0, 0, 0, 0)
-	dst = binary.BigEndian.AppendUint16(dst, uint16(len(columns)))
-	for range columns {
-		dst = append(dst, 0, 0)
-	}
-	dst = endMessage(dst, start)
+	dst = appendCopyResponse(dst, 'H', 0, len(columns))
 	if out.Header {
 		dst = append(dst, lines.header()...)
 	}
@@ -36,6 +30,17 @@ func (c *Session) copyVirtual(dst []byte, prepared admin.Prepared, params []datu
 	}
 	dst = append(dst, 'c', 0, 0, 0, 4)
 	return appendComplete(dst, "COPY "+strconv.Itoa(len(messages))), nil
+}
+
+// appendCopyResponse appends a CopyOutResponse ('H') or CopyInResponse ('G') of columns that all have one format.
+func appendCopyResponse(dst []byte, typ, format byte, columns int) []byte {
+	start := len(dst)
+	dst = append(dst, typ, 0, 0, 0, 0, format)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(columns))
+	for range columns {
+		dst = append(dst, 0, format)
+	}
+	return endMessage(dst, start)
 }
 
 // copyWriter writes rows as lines of COPY, each a CopyData message.

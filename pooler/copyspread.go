@@ -1,64 +1,122 @@
 package pooler
 
 import (
+	"bytes"
+	"encoding/binary"
 	"slices"
 
 	"neki/catalog"
-	"neki/pooler/plan"
+	"neki/exec"
+	"neki/internal/pgerr"
 	"neki/sqlparse"
 )
-
-// copyOut gives the plan by which COPY ... TO STDOUT gives the rows of all shards, one shard's after another's; nil when
-// one shard has them all, or when their texts can't just be joined.
-func (c *Session) copyOut(p *plan.Plan, snap *catalog.Snapshot) *plan.Plan {
-	if p.Kind != sqlparse.KindCopy || p.Copy == nil || p.Copy.From || !p.Copy.Client || c.vars.Neki().Shard != "" ||
-		!joinable(p.Copy) || !c.isSharded(snap) {
-		return nil
-	}
-	inner, err := c.srv.planner.Plan([]byte(copiedQuery(p.Copy)), snap, c.planEnv())
-	if err != nil || inner.Spread == nil || inner.Route.Kind != plan.RouteScatter || inner.Pins != 0 {
-		return nil
-	}
-	sp := inner.Spread
-	if sp.Spec != nil || sp.Write || sp.Eval != nil || len(sp.Legs) != 1 {
-		return nil
-	}
-	leg := &sp.Legs[0]
-	if leg.SQL != "" || leg.Rows != nil || len(leg.Merge) > 0 || leg.Route.Kind != plan.RouteScatter {
-		return nil
-	}
-	return &plan.Plan{
-		Query: p.Query, Fingerprint: p.Fingerprint, Kind: p.Kind, Tag: p.Tag, Verdict: inner.Verdict, Route: inner.Route,
-		Spread: &plan.Spread{Legs: []plan.Leg{{Route: leg.Route}}},
-	}
-}
-
-// joinable reports whether the texts of several shards make one when they are put one behind the other.
-func joinable(copy *sqlparse.CopyStmt) bool {
-	for _, o := range copy.Options {
-		switch o.Name {
-		case "header":
-			return false
-		case "format":
-			if !slices.Contains([]string{"text", "csv"}, o.Value) {
-				return false
-			}
-		case "binary":
-			return false
-		}
-	}
-	return true
-}
-
-// copiedQuery gives a query for the rows that a COPY takes or gives.
-func copiedQuery(copy *sqlparse.CopyStmt) string {
-	if copy.Query != nil {
-		return copy.Query.Text
-	}
-	return "SELECT * FROM " + relationText(copy.Relation)
-}
 
 // isSharded reports whether the rows of the session's database are on several shards.
 func (c *Session) isSharded(snap *catalog.Snapshot) bool {
 	return len(snap.Shards) > 1 && snap.Topology() != nil && snap.Topology().OnlyShard(c.db.name) == ""
+}
+
+// copies reports whether the statement is COPY: its rows are CopyData messages.
+func (s *spread) copies() bool { return s.plan.Kind == sqlparse.KindCopy }
+
+// copyHead begins data in the binary format: signature, flags, and the length of an extension.
+const copyHead = "PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+
+// opening gives what comes before the rows: the description, or of COPY TO CopyOutResponse and, if any, the header. It is
+// known once rows were asked for.
+func (s *spread) opening() (head []byte, err error) {
+	if !s.copies() {
+		return s.description()
+	}
+	if s.head == nil {
+		s.head, err = s.beginCopyOut()
+	}
+	return s.head, err
+}
+
+func (s *spread) beginCopyOut() ([]byte, error) {
+	d, err := s.description()
+	if err != nil || s.plan.CopyOut == nil {
+		return d, err // a shard's own
+	}
+	out := s.plan.CopyOut
+	w := &copyWriter{CopyOut: out, columns: describedNames(d)}
+	s.writer = w
+	format := byte(0)
+	if out.Binary {
+		format = 1
+	}
+	dst := appendCopyResponse(nil, 'H', format, len(w.columns))
+	switch {
+	case out.Binary:
+		start := len(dst)
+		dst = endMessage(append(append(dst, 'd', 0, 0, 0, 0), copyHead...), start)
+	case out.Header:
+		dst = append(dst, w.header()...)
+	}
+	return dst, nil
+}
+
+// endCopyOut gives what comes behind the rows.
+func (s *spread) endCopyOut() []byte {
+	done := []byte{'c', 0, 0, 0, 4}
+	if s.plan.CopyOut != nil && s.plan.CopyOut.Binary {
+		return append([]byte{'d', 0, 0, 0, 6, 0xff, 0xff}, done...)
+	}
+	return done
+}
+
+// describedNames reads the names of the columns in a RowDescription message.
+func describedNames(message []byte) []exec.Column {
+	if len(message) < 7 {
+		return nil
+	}
+	out := make([]exec.Column, binary.BigEndian.Uint16(message[5:]))
+	rest := message[7:]
+	for i := range out {
+		name, after, _ := bytes.Cut(rest, []byte{0})
+		out[i].Name = string(name)
+		rest = after[min(18, len(after)):]
+	}
+	return out
+}
+
+// asCopyData writes rows, which are DataRow messages, as CopyData.
+func (s *spread) asCopyData(rows []byte) ([]byte, error) {
+	var out []byte
+	for len(rows) > 0 {
+		size := int(binary.BigEndian.Uint32(rows[1:])) + 1
+		if s.plan.CopyOut.Binary { // a row has the same form in both
+			start := len(out)
+			out = endMessage(append(append(out, 'd', 0, 0, 0, 0), rows[5:size]...), start)
+		} else {
+			values := rowTexts(rows[:size])
+			line, err := s.writer.line(func(i int) ([]byte, bool, error) { return values[i], values[i] == nil, nil })
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, line...)
+		}
+		rows = rows[size:]
+	}
+	return out, nil
+}
+
+// copyFormats gives the form in which COPY has its rows come: in text, whose bytes are those that COPY writes, or in binary.
+func (s *spread) copyFormats() (formats, error) {
+	out := s.plan.CopyOut
+	if out.UTF8 {
+		if encoding, _ := s.c.shownParameter("client_encoding"); encoding != "UTF8" {
+			return nil, notImplemented("[123] COPY TO of rows of several shards in another encoding than the client's", "Leave the option ENCODING out.")
+		}
+	}
+	for _, name := range out.ForceQuote {
+		if names := s.plan.Copy.Columns; name != "*" && len(names) > 0 && !slices.Contains(names, name) {
+			return nil, pgerr.New("42P10", "FORCE_QUOTE column \"%s\" not referenced by COPY", name)
+		}
+	}
+	if out.Binary {
+		return formats{1}, nil
+	}
+	return nil, nil
 }

@@ -47,8 +47,7 @@ func (c *Session) isOwn(o *op) bool {
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
 func (c *Session) isServers(p *plan.Plan) bool {
-	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p) &&
-		(p.Kind != sqlparse.KindCopy || c.copyOut(p, c.srv.cfg.Cluster.Snapshot()) == nil)
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
 }
 
 // deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,
@@ -105,6 +104,13 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 			err = c.runOps(ops[i:stop], snap)
 		} else {
 			err = c.runOwnOp(&ops[i])
+		}
+		if err == nil && c.split != nil {
+			if stop == len(ops) { // the Sync behind it is ignored, as by a server
+				w.ops = w.ops[:0]
+				return nil
+			}
+			err = c.splitMessage(message{typ: ops[stop].typ})
 		}
 		if err != nil {
 			return err
@@ -399,7 +405,7 @@ func (c *Session) describeOwnPortal(body []byte) error {
 	if err != nil {
 		return err
 	}
-	if p.values != nil {
+	if p.values != nil && p.plan.Kind != sqlparse.KindCopy {
 		p.asked, c.describing = true, p
 		return nil
 	}

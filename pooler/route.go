@@ -529,11 +529,13 @@ func (c *Session) giveBack() {
 		return
 	}
 	if c.srv.ending.Load() { // servers undo what is left when its connection is closed
+		c.leaveSplit(false)
 		c.endActive()
 		c.breakAll()
 		return
 	}
 	w := c.lend()
+	c.leaveSplit(true)
 	ctx, cancel := context.WithTimeout(context.Background(), giveBackLimit) //nolint:forbidigo // the client's end bounds it
 	defer cancel()
 	c.endActive()

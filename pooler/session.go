@@ -78,7 +78,8 @@ type Session struct {
 	describing *ownPortal     // was asked for its columns, which come with its rows
 	reading    *datum.Session // how texts of values are read, made for readBy
 	readBy     *backend.ParamSet
-	suspended  *spread // has rows left that its portal may be asked for
+	suspended  *spread    // has rows left that its portal may be asked for
+	split      *splitCopy // is fed by the client
 	unnamed    unnamedStatement
 	ownPortals map[string]*ownPortal
 	parsing    []parsing
@@ -123,12 +124,13 @@ type Session struct {
 	checkedPark uint64        // and the wait in which it found the client alive
 
 	mu        sync.Mutex
-	active    *backend.ServerConn // running a statement of this client: a cancel may be sent to it
-	cause     *pgerr.Error        // why the session must end
-	killed    time.Time           // when kill was called
-	interrupt chan struct{}       // closed to end a wait; nil while there is none
-	queued    bool                // waits, or has just waited, for a server connection
-	canceled  int64               // the statement that was cancelled and has not noticed yet, by its begun
+	active    *backend.ServerConn   // running a statement of this client: a cancel may be sent to it
+	feeders   []*backend.ServerConn // wait for COPY data of this client; cancels go by interrupt
+	cause     *pgerr.Error          // why the session must end
+	killed    time.Time             // when kill was called
+	interrupt chan struct{}         // closed to end a wait; nil while there is none
+	queued    bool                  // waits, or has just waited, for a server connection
+	canceled  int64                 // the statement that was cancelled and has not noticed yet, by its begun
 	public    publicState
 	text      []byte // of the running Query, as the client sent it, cut; in work.shown
 }
@@ -291,6 +293,9 @@ func (c *Session) Park() {
 	}
 	if c.phase == phaseCopying {
 		c.feeding.Store(true)
+		if c.split != nil && c.split.ctx.Err() != nil {
+			c.conn.Interrupt()
+		}
 	}
 	if w.start < w.end || len(w.ops) > 0 || w.relay.Pending() {
 		return

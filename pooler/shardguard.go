@@ -10,7 +10,7 @@ import (
 // guard refuses what would be answered by one shard although its rows are on several, and can't be split yet.
 func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
 	switch p.Kind {
-	case sqlparse.KindCopy, sqlparse.KindDeclare, sqlparse.KindPrepare, sqlparse.KindExplain:
+	case sqlparse.KindDeclare, sqlparse.KindPrepare, sqlparse.KindExplain:
 	default:
 		return nil
 	}
@@ -18,8 +18,6 @@ func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
 		return nil
 	}
 	switch p.Kind {
-	case sqlparse.KindCopy:
-		return c.guardCopy(p.Copy, snap)
 	case sqlparse.KindDeclare:
 		if p.Cursor.Query != nil && c.scattered(p.Cursor.Query.Text, snap) {
 			return notImplemented("[120] a cursor over rows of several shards, or of a shard by key",
@@ -50,25 +48,4 @@ func overShards(p *plan.Plan) bool { return keyed(p) || p.Spread != nil }
 func (c *Session) scattered(query string, snap *catalog.Snapshot) bool {
 	p, err := c.srv.planner.Plan([]byte(query), snap, c.planEnv())
 	return err != nil || overShards(p)
-}
-
-func (c *Session) guardCopy(copy *sqlparse.CopyStmt, snap *catalog.Snapshot) *pgerr.Error {
-	if copy == nil {
-		return nil
-	}
-	if !c.scattered(copiedQuery(copy), snap) {
-		return nil
-	}
-	if copy.From {
-		return notImplemented("[122] COPY FROM into a table of several shards", "INSERT with many rows in VALUES is split by shard.")
-	}
-	return notImplemented("[123] COPY TO of these rows, which lie by key",
-		"COPY TO STDOUT by the simple protocol gives whole tables, and queries without order or aggregates, in text or csv without HEADER.")
-}
-
-func relationText(r sqlparse.RelRef) string {
-	if r.Schema == "" {
-		return sqlparse.QuoteIdent(r.Name)
-	}
-	return sqlparse.QuoteIdent(r.Schema) + "." + sqlparse.QuoteIdent(r.Name)
 }

@@ -1,10 +1,8 @@
 package pooler
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,9 +161,6 @@ func TestShardsGuard(t *testing.T) {
 	conn := s.connect("")
 	simple(t, conn, "INSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')")
 	for sql, code := range map[string]string{
-		"COPY t FROM STDIN":                                   pgerr.NotImplemented,
-		"COPY ref FROM STDIN":                                 pgerr.NotImplemented,
-		"COPY (SELECT count(*) FROM t) TO STDOUT":             pgerr.NotImplemented,
 		"BEGIN; DECLARE c CURSOR FOR SELECT * FROM t":         pgerr.NotImplemented,
 		"PREPARE p AS SELECT * FROM t WHERE k = $1":           pgerr.NotImplemented,
 		"EXPLAIN SELECT * FROM t":                             pgerr.ExplainNeedsGateway,
@@ -310,36 +305,5 @@ func TestShardSequences(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestShardsCopyOut: the rows of all shards, in the formats whose texts can be joined.
-func TestShardsCopyOut(t *testing.T) {
-	s := startTwoShards(t, gatewayOptions{})
-	conn := s.connect("")
-	s.both(conn, "INSERT INTO t (k, v) VALUES (1, 'a'), (2, E'b\\nc'), (3, NULL), (4, 'd')")
-	for _, sql := range []string{
-		"COPY t TO STDOUT", "COPY t (v, k) TO STDOUT (FORMAT csv)", "COPY (SELECT v FROM t WHERE k > 2) TO STDOUT",
-	} {
-		lines := func(c *pgx.Conn) (string, string) {
-			var out bytes.Buffer
-			tag, err := c.PgConn().CopyTo(t.Context(), &out, sql)
-			if err != nil {
-				return err.Error(), ""
-			}
-			all := strings.SplitAfter(out.String(), "\n")
-			slices.Sort(all)
-			return strings.Join(all, ""), tag.String()
-		}
-		got, tag := lines(conn)
-		want, wantTag := lines(s.plain)
-		if got != want || tag != wantTag {
-			t.Errorf("%s:\n shards %q %s\n plain  %q %s", sql, got, tag, want, wantTag)
-		}
-	}
-	for _, sql := range []string{"COPY t TO STDOUT (FORMAT binary)", "COPY t TO STDOUT (FORMAT csv, HEADER)", "COPY (SELECT k FROM t ORDER BY k) TO STDOUT"} {
-		if _, err := conn.PgConn().CopyTo(t.Context(), &bytes.Buffer{}, sql); pgerr.Code(err) != pgerr.NotImplemented {
-			t.Errorf("%s: %v", sql, err)
-		}
 	}
 }

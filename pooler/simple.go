@@ -1,6 +1,8 @@
 package pooler
 
 import (
+	"bytes"
+
 	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/pooler/backend"
@@ -213,6 +215,12 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 	if len(parts) > 1 && len(snap.Shards) > 1 && c.status == 'I' && c.stx == nil && c.severalParts(text, parts, snap) {
 		c.beginImplicit()
 	}
+	return c.runRest(text, own, snap)
+}
+
+// runRest runs parts of a string one after the other, then ends it. A COPY FROM STDIN among them goes on with those behind
+// it when its data has come.
+func (c *Session) runRest(text []byte, own []plan.Part, snap *catalog.Snapshot) error {
 	for i := 0; i < len(own) && !c.failed; {
 		end := i + 1
 		var err error
@@ -227,7 +235,10 @@ func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapsho
 		if err != nil {
 			return err
 		}
-		i = end
+		if i = end; c.split != nil {
+			c.split.text, c.split.rest = bytes.Clone(text), own[i:]
+			return nil
+		}
 	}
 	if err := c.endImplicit(); err != nil {
 		c.work.reply = encodeError(c.work.reply, pgerr.From(err))
@@ -329,10 +340,6 @@ func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) er
 		return c.failPart(errFailedTx)
 	}
 	if c.spreads(part.Plan) {
-		return c.spreadSimple(text, part, snap)
-	}
-	if out := c.copyOut(part.Plan, snap); out != nil {
-		part.Plan = out
 		return c.spreadSimple(text, part, snap)
 	}
 	var err error

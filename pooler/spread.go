@@ -15,7 +15,6 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/plan"
 	"neki/settings"
-	"neki/sqlparse"
 )
 
 // spread is one execution of a statement on several shards.
@@ -43,7 +42,9 @@ type spread struct {
 	columns []exec.Column
 	shown   []byte // the RowDescription message, once it is known
 	tags    []string
-	portal  *ownPortal // that has rows of it left to give
+	portal  *ownPortal  // that has rows of it left to give
+	writer  *copyWriter // of COPY TO
+	head    []byte      // what comes before its rows
 	rows    int64
 	calls   int64
 	closed  bool
@@ -78,6 +79,11 @@ func (c *Session) openSpread(p *plan.Plan, v *plan.Values, f formats, snap *cata
 	s = &spread{c: c, plan: p, values: v, formats: f, budget: exec.NewBudget(spreadBudget)}
 	if s.role, err = c.spreadRole(p, shards); err != nil {
 		return nil, "", err
+	}
+	if p.CopyOut != nil {
+		if s.formats, err = s.copyFormats(); err != nil {
+			return nil, "", err
+		}
 	}
 	s.begin()
 	if err := s.prepare(snap); err != nil {
@@ -280,8 +286,9 @@ func (s *spread) close() {
 // failed settles the session after an error of the run: a shard's transaction that has failed is the session's.
 func (s *spread) failed(err error) error {
 	c := s.c
+	canceled := s.ctx.Err() != nil
 	s.close()
-	if s.ctx.Err() != nil && pgerr.Code(err) == pgerr.QueryCanceled {
+	if canceled && pgerr.Code(err) == pgerr.QueryCanceled {
 		err = errCanceled
 	}
 	if c.stx == nil || s.own {
@@ -339,8 +346,20 @@ func cutDescription(msg []byte, n int) []byte {
 	return msg[:at]
 }
 
-// next gives DataRow messages; io.EOF after the last.
+// next gives messages of rows, DataRow or CopyData; io.EOF after the last.
 func (s *spread) next() (rows []byte, n int, err error) {
+	rows, n, err = s.nextRows()
+	if err != nil || s.plan.CopyOut == nil {
+		return rows, n, err
+	}
+	if _, err = s.opening(); err != nil {
+		return nil, 0, err
+	}
+	rows, err = s.asCopyData(rows)
+	return rows, n, err
+}
+
+func (s *spread) nextRows() (rows []byte, n int, err error) {
 	sp := s.plan.Spread
 	switch {
 	case s.closed:
@@ -374,7 +393,10 @@ func (s *spread) encode(node exec.Node, columns []exec.Column) (rows []byte, n i
 // tag gives the command tag of the whole.
 func (s *spread) tag() string {
 	sp := s.plan.Spread
-	if !sp.Write && s.plan.Kind != sqlparse.KindCopy {
+	switch {
+	case s.plan.CopyOut != nil:
+		return "COPY " + strconv.FormatInt(s.rows, 10)
+	case !sp.Write && !s.copies():
 		return "SELECT " + strconv.FormatInt(s.rows, 10)
 	}
 	if sp.Copies && len(s.tags) > 0 {

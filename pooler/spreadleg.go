@@ -10,7 +10,6 @@ import (
 	"neki/internal/datum"
 	"neki/pooler/fanout"
 	"neki/pooler/plan"
-	"neki/sqlparse"
 )
 
 // legNode is one leg of a spread on all of its shards, as an operator's input.
@@ -114,7 +113,7 @@ func (l *legNode) other(p fanout.Piece) error {
 			s.noteDescription(p.Data)
 		}
 	case fanout.NoData:
-		l.described = l.spread.plan.Kind != sqlparse.KindCopy
+		l.described = !s.copies() || s.plan.CopyOut != nil
 	case fanout.CopyOut:
 		l.described = true
 		if s.shown == nil {

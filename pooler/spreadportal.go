@@ -8,7 +8,6 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/fanout"
 	"neki/pooler/plan"
-	"neki/sqlparse"
 )
 
 // replySize is how much of an answer is collected before it is written.
@@ -22,7 +21,14 @@ func (c *Session) spreadSimple(text []byte, part plan.Part, snap *catalog.Snapsh
 	if err == errNotSpread {
 		return c.runGroup(text, []plan.Part{part}, snap)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case part.Plan.CopyIn != nil:
+		if err = c.startSplit(s, outside, false); err == nil {
+			return nil
+		}
+		err = s.failed(err)
+	default:
 		if err = c.giveAll(s); err == nil {
 			s.close()
 		} else {
@@ -40,9 +46,6 @@ func (c *Session) spreadSimple(text []byte, part plan.Part, snap *catalog.Snapsh
 	if err != nil {
 		return c.failPart(pgerr.From(err))
 	}
-	if s.plan.Kind == sqlparse.KindCopy {
-		c.work.reply = append(c.work.reply, 'c', 0, 0, 0, 4)
-	}
 	c.work.reply = appendComplete(c.work.reply, s.tag())
 	return c.sendReply()
 }
@@ -58,13 +61,16 @@ func (c *Session) giveAll(s *spread) error {
 		}
 		if !described {
 			described = true
-			d, describeErr := s.description()
-			if describeErr != nil {
-				return describeErr
+			head, openErr := s.opening()
+			if openErr != nil {
+				return openErr
 			}
-			w.reply = append(w.reply, d...)
+			w.reply = append(w.reply, head...)
 		}
 		if err == io.EOF {
+			if s.copies() {
+				w.reply = append(w.reply, s.endCopyOut()...)
+			}
 			return nil
 		}
 		s.rows += int64(n)
@@ -99,7 +105,14 @@ func (c *Session) executeSpread(p *ownPortal, limit int) error {
 		if err != nil {
 			return err
 		}
-		p.ran, p.spread = true, s
+		p.ran = true
+		if p.plan.CopyIn != nil {
+			if err := c.startSplit(s, false, true); err != nil {
+				return s.failed(err)
+			}
+			return nil
+		}
+		p.spread = s
 	}
 	c.suspended = nil
 	p.spread.rows = 0 // a tag counts the rows since the last
@@ -124,6 +137,9 @@ func (c *Session) executeSpread(p *ownPortal, limit int) error {
 // giveSome sends up to limit rows (0 = all) of a portal, and reports whether it may have more.
 func (c *Session) giveSome(p *ownPortal, limit int) (more bool, err error) {
 	w, s := c.work, p.spread
+	if s.copies() {
+		return false, c.giveAll(s)
+	}
 	for given := 0; limit <= 0 || given < limit; {
 		rows, n := p.rest, 0
 		p.rest = nil

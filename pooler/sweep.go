@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"neki/internal/pgerr"
+	"neki/pooler/backend"
 )
 
 // sweepInterval is how often sessions are looked at: the precision of idle timeouts, and how soon a client that has
@@ -92,10 +93,11 @@ const killPatience = 5 * time.Second
 // checkActive ends a statement for which nobody waits any more, and one whose server is gone.
 func (c *Session) checkActive(now time.Time) {
 	c.mu.Lock()
-	sc := c.active
-	if sc != nil && (!sc.Alive() || !c.killed.IsZero() && now.Sub(c.killed) > killPatience) {
-		sc.Interrupt()
-	}
+	c.eachFed(func(sc *backend.ServerConn) {
+		if !sc.Alive() || !c.killed.IsZero() && now.Sub(c.killed) > killPatience {
+			sc.Interrupt()
+		}
+	})
 	c.mu.Unlock()
 	if !c.conn.Alive() {
 		c.kill(errClientGone)
@@ -109,9 +111,11 @@ func (c *Session) wakeFeeding() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if sc := c.active; sc != nil && sc.Speaks() && c.feeding.CompareAndSwap(true, false) {
-		c.conn.Interrupt()
-	}
+	c.eachFed(func(sc *backend.ServerConn) {
+		if sc.Speaks() && c.feeding.CompareAndSwap(true, false) {
+			c.conn.Interrupt()
+		}
+	})
 }
 
 // end ends an idle session with a reason.

@@ -25,6 +25,7 @@ var floorOf = map[string]int{
 	"sqlparse":        1,
 	"settings":        1,
 	"catalog":         1,
+	"pooler/copydata": 1,
 
 	"catalog/etcdstore": 2,
 	"catalog/memstore":  2,

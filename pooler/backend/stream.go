@@ -53,6 +53,33 @@ func (t *Translator) Row(frame []byte) error {
 	return t.types.row(frame[5:], t.shape)
 }
 
+// Feed sends out, and calls on with what the server says meanwhile, without waiting for more: COPY data. A failure marks
+// the connection broken.
+func (sc *ServerConn) Feed(out, buf []byte, on func(chunk []byte) (done bool, err error)) error {
+	if _, err := sc.conn.Send(out, buf, on); err != nil {
+		sc.broken = true
+		return fmt.Errorf("%s: %w", sc.Node(), err)
+	}
+	return nil
+}
+
+// Poll calls on with what the server has sent already.
+func (sc *ServerConn) Poll(buf []byte, on func(chunk []byte) (done bool, err error)) error {
+	for {
+		n, err := sc.conn.TryRead(buf)
+		if err == nil && n == 0 {
+			return nil
+		}
+		if err == nil {
+			_, err = on(buf[:n])
+		}
+		if err != nil {
+			sc.broken = true
+			return fmt.Errorf("%s: %w", sc.Node(), err)
+		}
+	}
+}
+
 // SetDeadline bounds the waits on the connection; the zero time means no bound.
 func (sc *ServerConn) SetDeadline(t time.Time) { _ = sc.conn.SetDeadline(t) }
 

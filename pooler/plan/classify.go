@@ -125,7 +125,11 @@ func (m maker) plan(st *sqlparse.Statement) (*Plan, error) {
 	case p.Verdict == Read && len(st.Relations) == 0 && len(st.Functions) == 0: // a function may read a table
 		p.Route.Kind = RouteAny
 	}
-	if p.Route.Kind == RouteOne && p.Explain == nil {
+	switch {
+	case p.Route.Kind != RouteOne || p.Explain != nil:
+	case st.Kind == sqlparse.KindCopy:
+		err = m.shardCopy(p, st)
+	default:
 		err = m.shard(p, st)
 	}
 	return p, err

@@ -10,8 +10,9 @@ import (
 
 // CopyOut is how COPY ... TO STDOUT of rows that the gateway makes is written.
 type CopyOut struct {
-	CSV               bool
+	CSV, Binary       bool
 	Header            bool
+	UTF8              bool // is asked for, whatever the client's encoding is
 	Delimiter         byte
 	Quote, Escape     byte // of CSV
 	Null              string
@@ -56,7 +57,14 @@ func virtualCopy(st *sqlparse.Statement, name, others string) (*sqlparse.Stateme
 		return nil, nil, err
 	}
 	out, err := copyOptions(c)
-	return query, out, err
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case out.Binary:
+		return nil, nil, notImplemented(copyOfVirtual, "COPY of a relation of the schema neki in binary format").
+			WithHint("Use the format text or csv.")
+	}
+	return query, out, nil
 }
 
 // copyOptions reads the options as Postgres does; see https://www.postgresql.org/docs/current/sql-copy.html.
@@ -67,13 +75,14 @@ func copyOptions(c *sqlparse.CopyStmt) (*CopyOut, error) {
 	case "csv":
 		out.CSV, out.Delimiter, out.Null = true, ',', ""
 	case "binary":
-		return nil, notImplemented(copyOfVirtual, "COPY of a relation of the schema neki in binary format").
-			WithHint("Use the format text or csv.")
+		out.Binary = true
 	default:
-		return nil, pgerr.New(pgerr.InvalidParameterValue, "COPY format \"%s\" not recognized", format.Value).
-			WithHint("Available values: text, csv.")
+		return nil, pgerr.New(pgerr.InvalidParameterValue, "COPY format \"%s\" not recognized", format.Value)
 	}
 	for _, o := range c.Options {
+		if err := out.check(o); err != nil {
+			return nil, err
+		}
 		if err := out.set(o); err != nil {
 			return nil, err
 		}
@@ -87,14 +96,31 @@ func copyOptions(c *sqlparse.CopyStmt) (*CopyOut, error) {
 	return out, nil
 }
 
-func (out *CopyOut) set(o sqlparse.CopyOption) error {
+// check refuses options that are not for the format.
+func (out *CopyOut) check(o sqlparse.CopyOption) error {
 	if slices.Contains([]string{"quote", "escape", "force_quote"}, o.Name) && !out.CSV {
 		return pgerr.New(pgerr.FeatureNotSupported, "COPY %s available only in CSV mode", strings.ReplaceAll(o.Name, "_", " "))
 	}
+	if !out.Binary {
+		return nil
+	}
+	switch o.Name {
+	case "delimiter", "null":
+		return pgerr.New(pgerr.SyntaxError, "cannot specify %s in BINARY mode", strings.ToUpper(o.Name))
+	case "header":
+		return pgerr.New(pgerr.FeatureNotSupported, "cannot specify HEADER in BINARY mode")
+	}
+	return nil
+}
+
+func (out *CopyOut) set(o sqlparse.CopyOption) error {
 	switch o.Name {
 	case "format":
 	case "header":
-		out.Header = !slices.Contains([]string{"false", "off", "0"}, strings.ToLower(o.Value))
+		if strings.EqualFold(o.Value, "match") {
+			return pgerr.New(pgerr.FeatureNotSupported, "cannot use \"match\" with HEADER in COPY TO")
+		}
+		out.Header = !contains(offWords, strings.ToLower(o.Value))
 	case "null":
 		out.Null = o.Value
 	case "delimiter":
@@ -108,8 +134,9 @@ func (out *CopyOut) set(o sqlparse.CopyOption) error {
 		out.ForceQuoteColumns = len(o.Values) == 0 || slices.Contains(o.Values, "*")
 	case "encoding":
 		if e := strings.ToUpper(strings.ReplaceAll(o.Value, "-", "")); e != "UTF8" && e != "UNICODE" {
-			return notImplemented(copyOfVirtual, "COPY of a relation of the schema neki in another encoding than UTF8")
+			return notImplemented(copyOfVirtual, "COPY of rows that the gateway makes in another encoding than UTF8")
 		}
+		out.UTF8 = true
 	default:
 		return pgerr.New(pgerr.SyntaxError, "option \"%s\" not recognized", o.Name)
 	}

@@ -40,16 +40,9 @@ func (m maker) explain(p *Plan, st *sqlparse.Statement) (*Explain, error) {
 			e.Costs = in.Option("costs")
 		}
 	}
-	inner, err := m.inside().plan(in.Query)
+	inner, err := m.insideFor(in.Query)
 	if err != nil {
 		return nil, err
-	}
-	if inner.SpreadByText && !inner.alwaysOne() {
-		several := m.inside()
-		several.spreads = true
-		if inner, err = several.plan(in.Query); err != nil {
-			return nil, err
-		}
 	}
 	e.Inner = inner
 	if !e.Neki {

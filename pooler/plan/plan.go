@@ -114,7 +114,8 @@ type Plan struct {
 	Show       string               // name asked by SHOW, lower case; "all"
 	Tx         *sqlparse.TxStmt
 	Copy       *sqlparse.CopyStmt
-	CopyOut    *CopyOut // of a COPY whose rows the gateway makes: Statement is its query
+	CopyOut    *CopyOut // of a COPY whose rows the gateway makes: by Spread, or by Statement, its query
+	CopyIn     *CopyIn  // of a COPY whose rows the gateway splits
 	Prepared   *sqlparse.PreparedStmt
 	Discard    *sqlparse.DiscardStmt
 	Cursor     *sqlparse.CursorStmt

@@ -247,8 +247,9 @@ func (a *analysis) storedKey(n *sqlparse.Node, key *columnShape) (KeyExpr, bool)
 			return k, false
 		}
 	}
-	k.Stored, k.Typmod = true, max(key.Type.Typmod, key.base.Typmod)
-	if k.Typmod > 0 && key.key != datum.VarcharOID && key.key != datum.BPCharOID && (key.key != datum.NumericOID || !isWhole(k.OID)) {
+	k.Stored, k.Typmod = true, key.storedTypmod()
+	asStored := KeyExpr{OID: key.key, Typmod: k.Typmod}
+	if !asStored.keepsValue() && (key.key != datum.NumericOID || !isWhole(k.OID)) {
 		return k, false
 	}
 	if key.key == datum.VarcharOID && k.Typmod > 0 {

@@ -2,6 +2,8 @@ package plan
 
 // The stable numbers of NK013 messages about statements over shards: see docs/errors.md. They never change their meaning.
 const (
+	numberCopyFrom        = 122
+	numberCopyTo          = 123
 	numberCurrentOf       = 201
 	numberKeyUpdate       = 202
 	numberChangeInWith    = 204
