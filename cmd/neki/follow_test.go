@@ -18,7 +18,8 @@ func TestBarLine(t *testing.T) {
 		{operation{State: "pending"}, 80, "[------------------------]   0 % waits for its turn"},
 		{operation{State: "running", Progress: .5, Step: "copies"}, 80, "[############------------]  50 % copies"},
 		{
-			operation{State: "running", Progress: .25, Step: "copies", BytesDone: 1536, BytesTotal: 3 << 30}, 80,
+			operation{State: "running", Progress: .25, Step: "copies", BytesDone: 1536, BytesTotal: 3 << 30},
+			80,
 			"[######------------------]  25 % 1.5 KB of 3.0 GB copies",
 		},
 		{operation{State: "running", Step: "waits", Error: "no answer"}, 80, "[------------------------]   0 % waits after: no answer"},
@@ -35,8 +36,11 @@ func TestDisplayOfSteps(t *testing.T) {
 	var out bytes.Buffer
 	d := newDisplay(&out)
 	for _, op := range []operation{
-		{State: "pending"}, {State: "running", Progress: .1, Step: "one"}, {State: "running", Progress: .2, Step: "one"},
-		{State: "running", Progress: .5, Step: "two"}, {State: "done", Progress: 1, Step: "three"},
+		{State: "pending"},
+		{State: "running", Progress: .1, Step: "one"},
+		{State: "running", Progress: .2, Step: "one"},
+		{State: "running", Progress: .5, Step: "two"},
+		{State: "done", Progress: 1, Step: "three"},
 	} {
 		d.update(&op)
 	}
@@ -50,8 +54,12 @@ func TestRowsAsTableAndJSON(t *testing.T) {
 	text := func(s string) []byte { return []byte(s) }
 	result := &pgconn.Result{
 		FieldDescriptions: []pgconn.FieldDescription{
-			{Name: "name", DataTypeOID: pgtype.TextOID}, {Name: "n", DataTypeOID: pgtype.Int4OID}, {Name: "ok", DataTypeOID: pgtype.BoolOID},
-			{Name: "list", DataTypeOID: pgtype.TextArrayOID}, {Name: "doc", DataTypeOID: pgtype.JSONBOID}, {Name: "x", DataTypeOID: pgtype.Float8OID},
+			{Name: "name", DataTypeOID: pgtype.TextOID},
+			{Name: "n", DataTypeOID: pgtype.Int4OID},
+			{Name: "ok", DataTypeOID: pgtype.BoolOID},
+			{Name: "list", DataTypeOID: pgtype.TextArrayOID},
+			{Name: "doc", DataTypeOID: pgtype.JSONBOID},
+			{Name: "x", DataTypeOID: pgtype.Float8OID},
 		},
 		Rows: [][][]byte{
 			{text(`a"b`), text("5"), text("t"), text(`{one,"two words"}`), text(`{"a": 1}`), text("NaN")}, {nil, nil, text("f"), nil, nil, nil},
