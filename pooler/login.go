@@ -84,14 +84,14 @@ func (s *Server) admit(ctx context.Context, st *pgwire.Startup) (*Session, error
 	if r.super {
 		limit = -1
 	}
+	c.begun, c.now = c.connected, c.connected
+	c.setState(stateIdle, c.connected) // before the sweeper sees it
 	if err := s.sessions.add(c, s.keys, limit); err != nil {
 		return nil, err
 	}
 	s.pools.Authenticated(st.User, secret)
 	c.db = s.dbs.get(st.Database)
 	c.planEnv() // here, on a stack that is given back
-	c.begun, c.now = c.connected, c.connected
-	c.setState(stateIdle, c.connected)
 	if err := c.firstGreeting(); err != nil {
 		s.sessions.remove(c)
 		return nil, err
@@ -257,7 +257,11 @@ func (c *Session) knownGreeting(snap *catalog.Snapshot) *backend.ParamSet {
 	if node == nil {
 		return nil
 	}
-	known := c.srv.pools.Pool(node, c.user, c.db.name).FreshGreeting(greetingFresh)
+	pool := c.srv.pools.Pool(node, c.user, c.db.name)
+	known := pool.FreshGreeting(greetingFresh)
+	if known == nil && pool.Full() { // a login needs no server, and should not wait for one
+		known = pool.Greeting()
+	}
 	if known == nil {
 		return nil
 	}

@@ -42,7 +42,7 @@ func BenchmarkLogin(b *testing.B) {
 	}
 }
 
-func benchCertificate(b *testing.B) *certs.Reloader {
+func benchCertificate(b testing.TB) *certs.Reloader {
 	b.Helper()
 	dir := b.TempDir()
 	authority, err := certs.OpenAuthority(dir)
@@ -61,7 +61,7 @@ func benchCertificate(b *testing.B) *certs.Reloader {
 }
 
 // superuserKeys gives the keys that the superuser's password yields, so that no login has to derive them.
-func superuserKeys(b *testing.B, g *gateway) *pgwire.Keys {
+func superuserKeys(b testing.TB, g *gateway) *pgwire.Keys {
 	b.Helper()
 	v, err := pgwire.ParseVerifier(g.group.Primary.Text("SELECT rolpassword FROM pg_authid WHERE rolname = $1", testpg.Superuser))
 	if err != nil {

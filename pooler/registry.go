@@ -142,20 +142,42 @@ func (s *Server) Cancel(key *pgwire.CancelKey) {
 // request was delivered.
 func (c *Session) cancel() (hit bool) {
 	c.mu.Lock()
-	sc := c.active
+	sc, begun := c.active, c.since.Load()
 	if sc != nil {
 		sc.BeginCancel() // before the session can give the connection back
 	} else if sessionState(c.state.Load()) == stateActive {
 		hit = true
-		c.canceled = c.since.Load() // a statement that has not come to its server yet notices it
+		c.canceled = begun // a statement that has not come to its server yet notices it
 		c.wakeLocked()
 	}
 	c.mu.Unlock()
 	if sc != nil {
 		c.srv.deliverCancel(sc)
+		c.srv.goroutines.Go(func() { c.cancelAgain(sc, begun) })
 		return true
 	}
 	return hit
+}
+
+// cancelPauses are how long it is waited each time whether a cancel request takes effect, before it is sent again.
+var cancelPauses = [...]time.Duration{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, time.Second}
+
+// cancelAgain repeats a cancel request as long as the statement runs that it is for: the request comes by a connection of its
+// own, and may be there before the server has begun with the statement.
+func (c *Session) cancelAgain(sc *backend.ServerConn, begun int64) {
+	for _, pause := range cancelPauses {
+		<-time.After(pause)
+		c.mu.Lock()
+		runs := c.active == sc && c.since.Load() == begun && !c.srv.ending.Load()
+		if runs {
+			sc.BeginCancel()
+		}
+		c.mu.Unlock()
+		if !runs {
+			return
+		}
+		c.srv.deliverCancel(sc)
+	}
 }
 
 // deliverCancel sends a cancel request that was announced by BeginCancel.

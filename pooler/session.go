@@ -91,6 +91,7 @@ type Session struct {
 
 	sub       *subscription // to what the hub of the database hears; nil until the session listens
 	claimed   claim         // its connection's notifications are known to be the session's
+	dying     bool          // the statement was cancelled to end the session
 	handsOver bool          // the connection in use may listen: the hub is to take that over
 
 	watch  *watch // of home, while the session listens and waits for its client
@@ -128,6 +129,7 @@ type Session struct {
 	feeders   []*backend.ServerConn // wait for COPY data of this client; cancels go by interrupt
 	cause     *pgerr.Error          // why the session must end
 	killed    time.Time             // when kill was called
+	parting   bool                  // the client is being told
 	interrupt chan struct{}         // closed to end a wait; nil while there is none
 	queued    bool                  // waits, or has just waited, for a server connection
 	canceled  int64                 // the statement that was cancelled and has not noticed yet, by its begun
@@ -213,7 +215,7 @@ func growStack(i int) byte {
 // sayWhy tells a client that others ended the session.
 func (c *Session) sayWhy(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		if cause := c.endCause(); cause != nil {
+		if cause := c.lastWord(); cause != nil {
 			_ = c.conn.SetDeadline(time.Now().Add(time.Second))
 			_, _ = c.conn.Write(encodeError(nil, cause.WithSeverity(pgerr.SeverityFatal)))
 		}
@@ -526,10 +528,10 @@ func appendComplete(dst []byte, tag string) []byte {
 	return append(append(dst, tag...), 0)
 }
 
-// setState makes the session's state visible.
+// setState makes the session's state visible. A cancel that finds it active must find which statement it is about.
 func (c *Session) setState(s sessionState, now time.Time) {
-	c.state.Store(uint32(s))
 	c.since.Store(now.UnixNano())
+	c.state.Store(uint32(s))
 }
 
 // settle shows what the session is after a statement.

@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"encoding/binary"
+	"os"
 	"strings"
 	"time"
 
@@ -136,6 +137,9 @@ func (c *Session) finish(now time.Time) error {
 	c.releaseIfFree()
 	c.record(now)
 	c.settle(now)
+	if c.dying {
+		return os.ErrDeadlineExceeded // as if it had come to its wait for the client
+	}
 	if c.work.relay.Fatal {
 		return &fatalError{errServerFatal}
 	}

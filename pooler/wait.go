@@ -127,15 +127,28 @@ func (c *Session) kill(cause *pgerr.Error) {
 	}
 	c.killed = time.Now()
 	c.wakeLocked()
-	sc := c.active
+	sc, begun := c.active, c.since.Load()
 	if sc != nil {
 		sc.BeginCancel()
 	}
 	c.mu.Unlock()
 	if sc != nil {
 		c.srv.deliverCancel(sc)
+		c.srv.goroutines.Go(func() { c.cancelAgain(sc, begun) })
 	}
-	c.conn.Interrupt()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.parting {
+		c.conn.Interrupt()
+	}
+}
+
+// lastWord says why the session's waits were interrupted, and that the client is about to be told.
+func (c *Session) lastWord() *pgerr.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.parting = true
+	return c.cause
 }
 
 // cut ends the session whatever it waits for.
@@ -171,6 +184,16 @@ func (c *Session) servesOn() bool {
 	}
 	c.cause = nil
 	return c.conn.SetReadDeadline(time.Time{}) == nil
+}
+
+// killedBy says why the session is being ended in the midst of what it does, nil when it is not.
+func (c *Session) killedBy() *pgerr.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.killed.IsZero() {
+		return nil
+	}
+	return c.cause
 }
 
 // endCause says why the session's waits were interrupted.

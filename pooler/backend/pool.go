@@ -166,6 +166,13 @@ func (p *Pool) NoteGreeting(g *ParamSet) {
 	p.greeting, p.greeted = g, p.pools.now()
 }
 
+// Full reports whether every connection that the pool may have is in use.
+func (p *Pool) Full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.idle) == 0 && p.open >= p.pools.params().PoolCapacity
+}
+
 // FreshGreeting gives Greeting if that login was within the given time.
 func (p *Pool) FreshGreeting(within time.Duration) *ParamSet {
 	p.mu.Lock()
