@@ -209,3 +209,35 @@ func TestWatchChangeOfLeader(t *testing.T) {
 		t.Errorf("joined %v ago, want just now", got)
 	}
 }
+
+// Only failures count as failovers that a shard has had lately: the first term does not, nor does one that an operator
+// asked for.
+func TestWatchFailovers(t *testing.T) {
+	rule := func(term int64, phase string, prev *catalog.Rule) catalog.Rule {
+		return catalog.Rule{Term: term, Phase: phase, ModRev: term, Prev: prev}
+	}
+	asked := rule(2, PhasePromoting, &catalog.Rule{Phase: PhaseSwitching})
+	failed := rule(2, PhasePromoting, &catalog.Rule{Phase: PhaseActive})
+	for name, c := range map[string]struct {
+		seen []catalog.Rule
+		want int
+	}{
+		"bootstrap":           {[]catalog.Rule{{}, rule(1, PhaseBootstrap, nil)}, 0},
+		"a new admin":         {[]catalog.Rule{failed}, 0},
+		"switchover":          {[]catalog.Rule{rule(1, PhaseActive, nil), asked}, 0},
+		"switchover, then it": {[]catalog.Rule{rule(1, PhaseActive, nil), asked, rule(3, PhasePromoting, &catalog.Rule{Phase: PhaseActive})}, 1},
+		"failover":            {[]catalog.Rule{rule(1, PhaseActive, nil), failed}, 1},
+		"forced by somebody":  {[]catalog.Rule{rule(1, PhaseActive, nil), {Term: 2, Phase: PhasePromoting, OpID: "o", ModRev: 2}}, 0},
+		"after a forced one":  {[]catalog.Rule{{Term: 2, Phase: PhaseActive, OpID: "o"}, {Term: 3, Phase: PhasePromoting, OpID: "o", ModRev: 2}}, 1},
+	} {
+		var w Watch
+		s := &Shard{}
+		for i, r := range c.seen {
+			s.Rule = r
+			w.See(time.Duration(i)*time.Second, s)
+		}
+		if s.Failovers != c.want {
+			t.Errorf("%s: %d failovers, want %d", name, s.Failovers, c.want)
+		}
+	}
+}

@@ -20,7 +20,8 @@ type Shard struct {
 	Op *catalog.Operation // nil = none
 	// OpAge is how long this admin has seen Op, RuleAge how long the present rule and TermAge the present term.
 	OpAge, RuleAge, TermAge time.Duration
-	// Failovers is how many terms began in the last five minutes, as the shard's history or this admin's memory has it.
+	// Failovers is how many terms began in the last five minutes without anybody having asked for them, as this admin has
+	// seen it.
 	Failovers int
 	// GatewaysReach: gateways say that they hear the leader, though this admin may not.
 	GatewaysReach bool

@@ -1,6 +1,10 @@
 package decide
 
-import "time"
+import (
+	"time"
+
+	"neki/catalog"
+)
 
 // Watch remembers since when things are as they are, for one shard and one admin. Times are of any clock that only goes
 // forward; they are never compared with another process's.
@@ -10,7 +14,8 @@ type Watch struct {
 	ruleAt    time.Duration
 	term      int64
 	termAt    time.Duration
-	termBegan []time.Duration
+	failovers []time.Duration // of the last five minutes
+	ruleOp    string          // of the rule that began the term
 	opID      string
 	opAt      time.Duration
 }
@@ -43,15 +48,15 @@ func (w *Watch) seeRule(now time.Duration, s *Shard) {
 		w.ruleRev, w.ruleAt = s.Rule.ModRev, now
 	}
 	if s.Rule.Term != w.term {
-		if w.term >= 0 {
-			w.termBegan = append(w.termBegan, now)
+		if w.term > 0 && !w.asked(&s.Rule) {
+			w.failovers = append(w.failovers, now)
 		}
-		w.term, w.termAt = s.Rule.Term, now
+		w.term, w.termAt, w.ruleOp = s.Rule.Term, now, s.Rule.OpID
 	}
-	for len(w.termBegan) > 0 && now-w.termBegan[0] > 5*time.Minute {
-		w.termBegan = w.termBegan[1:]
+	for len(w.failovers) > 0 && now-w.failovers[0] > 5*time.Minute {
+		w.failovers = w.failovers[1:]
 	}
-	s.RuleAge, s.TermAge, s.Failovers = now-w.ruleAt, now-w.termAt, len(w.termBegan)
+	s.RuleAge, s.TermAge, s.Failovers = now-w.ruleAt, now-w.termAt, len(w.failovers)
 	s.OpAge = 0
 	if s.Op != nil {
 		if s.Op.ID != w.opID {
@@ -59,6 +64,11 @@ func (w *Watch) seeRule(now time.Duration, s *Shard) {
 		}
 		s.OpAge = now - w.opAt
 	}
+}
+
+// asked reports whether an operator wanted the term that r begins.
+func (w *Watch) asked(r *catalog.Rule) bool {
+	return r.Prev != nil && r.Prev.Phase == PhaseSwitching || r.OpID != "" && r.OpID != w.ruleOp
 }
 
 func (w *Watch) seeMember(now time.Duration, s *Shard, leader, m *Member) {
