@@ -90,6 +90,11 @@ func fixtureSnapshot(t *testing.T) *catalog.Snapshot {
 	} {
 		check(catalog.PutTopology(ctx, store, "c", doc, catalog.AnyRev))
 	}
+	for _, p := range []catalog.Profile{
+		{Name: "default", Replicas: 2, Default: true}, {Name: "big", Replicas: 2, Rdonly: 1, Parameters: map[string]string{"work_mem": "64MB"}},
+	} {
+		check(catalog.PutProfile(ctx, store, "c", p, 0))
+	}
 	for _, j := range fixtureJobs() {
 		_, _, err := catalog.PutJob(ctx, store, "c", j)
 		check(nil, err)

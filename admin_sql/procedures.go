@@ -88,6 +88,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 	all = append(all, s.operationProcedures()...)
 	all = append(all, s.nodeProcedures()...)
 	all = append(all, s.backupProcedures()...)
+	all = append(all, s.replicaProcedures()...)
 	slices.SortFunc(all, func(a, b *Procedure) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

@@ -142,7 +142,9 @@ func nodeState(n *catalog.Node, h *catalog.NodeHealth) any {
 	case h.State == catalog.StateUnreachable: // what it was told can't be known to be done
 	case n.Desired == catalog.DesiredFenced:
 		return catalog.StateFenced.String()
-	case n.Desired == catalog.DesiredDraining:
+	case n.Desired == catalog.DesiredRestore:
+		return catalog.StateRestoring.String()
+	case n.Desired == catalog.DesiredDraining, n.Desired == catalog.DesiredRemoved:
 		return catalog.StateDraining.String()
 	case h.State == catalog.StateUnknown:
 		return nil

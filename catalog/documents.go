@@ -11,6 +11,7 @@ const (
 	DesiredFenced   = "fenced"
 	DesiredRestore  = "restore"
 	DesiredDraining = "draining"
+	DesiredRemoved  = "removed" // it leaves the shard; without a Provider it stays as a free instance
 )
 
 // Shard is the document of a shard. ModRev is the store's revision of it, for compare-and-put.

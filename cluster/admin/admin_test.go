@@ -54,17 +54,19 @@ type world struct {
 
 	progress func(step string)
 	settings pgproc.Settings // of all servers
+	provider admin.Provider
 
 	mu      sync.Mutex
 	ports   map[string]int
 	servers map[string]*pgproc.Instance
+	parts   map[string]*part // agents that StartInstance started
 }
 
 func newWorld(t *testing.T, store catalog.Store) *world {
 	t.Helper()
 	w := &world{
 		t: t, store: store, http: &http.Client{Transport: &http.Transport{}}, ports: map[string]int{},
-		servers: map[string]*pgproc.Instance{}, progress: func(step string) { t.Log(step) },
+		servers: map[string]*pgproc.Instance{}, parts: map[string]*part{}, progress: func(step string) { t.Log(step) },
 	}
 	w.inst, w.acct = testpg.Installation(t)
 	dir, err := os.MkdirTemp("", "nekiadmin-")
@@ -159,7 +161,7 @@ func (w *world) admin(id string, change func(*admin.Config)) (*admin.Admin, *par
 		Stubs: &agent.StubSchema{
 			SQL: adminsql.StubSQL(), Version: adminsql.StubVersion(), VersionQuery: adminsql.StubVersionQuery,
 		},
-		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, Listen: "127.0.0.1:0",
+		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, Listen: "127.0.0.1:0", Provider: w.provider,
 		Progress: w.progress, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	if change != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,8 @@ type writers struct {
 
 	last time.Time
 	gap  time.Duration
+
+	errors atomic.Int64 // of statements
 }
 
 func (w *world) writers(live *catalog.Live, n int) (*writers, func()) {
@@ -67,6 +70,9 @@ func (ws *writers) run(ctx context.Context) {
 		qctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		_, err := conn.Exec(qctx, "INSERT INTO acked VALUES ($1)", id)
 		if err != nil {
+			if ctx.Err() == nil {
+				ws.errors.Add(1)
+			}
 			_ = conn.Close(qctx)
 			conn = nil
 		} else {

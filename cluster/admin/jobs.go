@@ -57,9 +57,13 @@ func (l *leader) jobKinds() map[string]jobKind {
 		"fence":        {run: l.fenceNode, beside: true}, // what is ill must not wait
 		"unfence":      {run: l.unfenceNode, beside: true},
 
-		"backup":         {run: l.takeBackup, beside: true},
-		"delete_backup":  {run: l.deleteBackup, beside: true},
-		"protect_backup": {run: l.protectBackup, beside: true},
+		"backup":          {run: l.takeBackup, beside: true},
+		"delete_backup":   {run: l.deleteBackup, beside: true},
+		"protect_backup":  {run: l.protectBackup, beside: true},
+		"add_replica":     {run: l.addReplica},
+		"remove_replica":  {run: l.removeReplica},
+		"set_replicas":    {run: l.setReplicas},
+		"restore_replica": {run: l.restoreReplica, beside: true}, // the shard's loop does it, one after the other
 	}
 }
 

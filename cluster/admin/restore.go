@@ -125,5 +125,26 @@ func (s *shardLoop) want(ctx context.Context, v *view, action decide.Action) err
 		detail = "whole again, and takes reads"
 	}
 	s.l.a.record(ctx, catalog.Event{Kind: kind, Shard: s.uid, Node: n.ID, Detail: detail, Duration: took})
+	if action.Desired == catalog.DesiredRestore {
+		return s.show(ctx, &n)
+	}
 	return nil
+}
+
+// show puts a job that shows how a restore gets on, unless an operator's does already.
+func (s *shardLoop) show(ctx context.Context, n *catalog.Node) error {
+	const kind = "restore_replica"
+	for _, j := range s.l.a.live.Snapshot().Jobs {
+		if j.Kind == kind && j.Node == n.ID && !j.State.Final() {
+			return nil
+		}
+	}
+	args, err := json.Marshal(replicaArgs{Role: n.Role, Request: n.Request})
+	if err != nil {
+		return err
+	}
+	_, _, err = catalog.PutJob(ctx, s.l.a.cfg.Store, s.l.a.cfg.Cluster, catalog.Job{
+		Kind: kind, Target: "node " + n.ID, Shard: s.uid, Node: n.ID, Args: args, By: "admin " + s.l.a.cfg.ID, Key: kind + " " + n.ID,
+	})
+	return err
 }

@@ -1,6 +1,9 @@
 package admin_test
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,3 +103,92 @@ func TestGapIsRestoredByCopy(t *testing.T) {
 }
 
 func portText(w *world, node string) string { return strconv.Itoa(w.port(node)) }
+
+// StartInstance makes the world a Provider.
+func (w *world) StartInstance(_ context.Context, in admin.Instance) error {
+	w.mu.Lock()
+	running := w.parts[in.ID] != nil
+	w.mu.Unlock()
+	if running {
+		return nil
+	}
+	p := w.agent(in.Shard, in.ID, in.Role, false)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.parts[in.ID] = p
+	return nil
+}
+
+// RemoveInstance ends what StartInstance started, or the test.
+func (w *world) RemoveInstance(_ context.Context, node string) error {
+	w.mu.Lock()
+	p := w.parts[node]
+	delete(w.parts, node)
+	w.mu.Unlock()
+	if p != nil {
+		w.end(p)
+	}
+	if err := w.servers[node].Kill(); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(w.dir, node))
+}
+
+// Replicas come and go while clients write: a new one is made without the primary's help, and acknowledges; a reader never does;
+// one that is removed leaves nothing. The primary and its term stay.
+func TestReplicasComeAndGo(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	w := newWorld(t, store)
+	w.provider = w
+	a, agents, ws, end := failoverWorld(t, w)
+	live := a.Live()
+	for n, p := range agents {
+		w.parts[n] = p
+	}
+	add := func(role string) {
+		t.Helper()
+		j := w.do(live, catalog.Job{Kind: "add_replica", Shard: "sh1", Target: "shard sh1", By: "test", Args: []byte(`{"role": "` + role + `"}`)})
+		if j.State != catalog.JobDone || j.BytesTotal == 0 || j.BytesDone != j.BytesTotal {
+			t.Errorf("%+v", j)
+		}
+	}
+	add("replica")
+	add("rdonly")
+	snap := live.Snapshot()
+	if r := snap.Rule("sh1"); strings.Join(r.Cohort, " ") != "sh1-a sh1-b sh1-c sh1-d" || snap.Node("sh1-e").Role != catalog.RoleRdonly {
+		t.Errorf("cohort %v, %+v", r.Cohort, snap.Node("sh1-e"))
+	}
+	ws.progress(20)
+	for _, node := range []string{"sh1-b", "sh1-e"} {
+		if j := w.doNode(live, "remove_replica", node); j.State != catalog.JobDone {
+			t.Errorf("%+v", j)
+		}
+		if n := live.Snapshot().Node(node); n != nil {
+			t.Errorf("%+v is left", n)
+		}
+	}
+	w.must("sh1-a", "SELECT string_agg(slot_name, ' ' ORDER BY slot_name)::text FROM pg_replication_slots", "neki_sh1_c neki_sh1_d")
+	ws.progress(20)
+	set := func(count string, want ...string) {
+		t.Helper()
+		j := w.do(live, catalog.Job{Kind: "set_replicas", By: "test", Args: []byte(`{"role": "replica", "profile": "default", "count": ` + count + `}`)})
+		if s := live.Snapshot(); j.State != catalog.JobDone || len(s.Nodes) != len(want) || !healthy(s, want[0], want[1:]...) {
+			t.Errorf("%+v, nodes %+v", j, s.Nodes)
+		}
+	}
+	set("3", "sh1-a", "sh1-c", "sh1-d", "sh1-e")
+	set("1", "sh1-a", "sh1-c")
+	if p := live.Snapshot().Profile(""); p.Replicas != 1 {
+		t.Errorf("profile %+v", p)
+	}
+	ws.progress(20)
+	if r := live.Snapshot().Rule("sh1"); r.Term != 1 || r.Leader != members[0] {
+		t.Errorf("%s leads in term %d", r.Leader, r.Term)
+	}
+	end()
+	ws.check("sh1-c")
+	if n := ws.errors.Load(); n != 0 {
+		t.Errorf("writers met %d errors", n)
+	}
+}

@@ -69,10 +69,11 @@ type Agent struct {
 	observer *observer
 	attend   chan struct{} // has the runner look at what a primary may do
 
-	exited     atomic.Bool // no process of Postgres is left
-	hung       atomic.Bool // several new connections in a row were not answered
-	replacing  atomic.Bool // the data directory is being replaced
-	work       atomic.Pointer[Work]
+	exited     atomic.Bool          // no process of Postgres is left
+	hung       atomic.Bool          // several new connections in a row were not answered
+	replacing  atomic.Bool          // the data directory is being replaced
+	work       atomic.Pointer[Work] // the long order in hand
+	filled     atomic.Pointer[Work] // what the data was made of last
 	damage     atomic.Pointer[string]
 	inForce    atomic.Pointer[inForce]
 	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not

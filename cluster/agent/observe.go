@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,7 +42,7 @@ type Observation struct {
 	History       []decide.Switch    `json:"history,omitempty"`
 	Acknowledgers []decide.Walsender `json:"acknowledgers,omitempty"`
 	OldestLSN     catalog.LSN        `json:"oldest_lsn,omitempty"` // where the contiguous log in its files begins
-	LostSlots     []string           `json:"lost_slots,omitempty"` // nodes whose slot has lost its WAL
+	LostSlots     []string           `json:"lost_slots,omitempty"` // slots of no use, by node where there is one
 }
 
 // observer asks the server; requests take turns on its connection.
@@ -268,24 +270,27 @@ func walsenders(ctx context.Context, conn *pgx.Conn) ([]decide.Walsender, error)
 	})
 }
 
-// lostSlots are the nodes whose slot has lost its WAL: nothing can stream through it any more.
+// lostSlots are our slots that are of no use: the nodes whose slot has lost its WAL, so that nothing can stream through it
+// any more, and slots of nodes that are gone.
 func (o *observer) lostSlots(ctx context.Context) ([]string, error) {
-	rows, err := o.conn.Query(ctx, "SELECT slot_name::text FROM pg_replication_slots WHERE wal_status = 'lost' AND NOT active")
+	_, m := o.a.memory.get()
+	if !m.Led {
+		return nil, nil
+	}
+	of := make(map[string]string, len(m.Peers))
+	for _, peer := range m.Peers {
+		of[SlotName(peer)] = peer
+	}
+	rows, err := o.conn.Query(ctx, `SELECT slot_name::text FROM pg_replication_slots WHERE NOT active AND slot_type = 'physical'
+		AND slot_name LIKE 'neki\_%' AND (wal_status = 'lost' OR slot_name <> ALL ($1))`, slices.Collect(maps.Keys(of)))
 	if err != nil {
 		return nil, err
 	}
 	lost, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(lost) == 0 {
-		return nil, err
+	for i, slot := range lost {
+		lost[i] = cmp.Or(of[slot], slot)
 	}
-	_, m := o.a.memory.get()
-	var nodes []string
-	for _, peer := range m.Peers {
-		if slices.Contains(lost, SlotName(peer)) {
-			nodes = append(nodes, peer)
-		}
-	}
-	return nodes, nil
+	return lost, err
 }
 
 // oldestLog gives where the log begins that the files of pg_wal hold without a gap up to a position; 0 = it isn't known.
@@ -367,7 +372,7 @@ func (a *Agent) Status(ctx context.Context) Status {
 	}
 	st.Exited = a.exited.Load() && a.pg.Running() == 0
 	st.Hung = a.hung.Load() && a.pg.Running() != 0
-	st.Work = a.work.Load()
+	st.Work, st.Filled = a.work.Load(), a.filled.Load()
 	if d := a.damage.Load(); d != nil && st.Standby {
 		st.Damage = *d
 	}

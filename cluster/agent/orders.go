@@ -161,6 +161,7 @@ type Status struct {
 
 	Damage string `json:"damage,omitempty"` // what is wrong with the data for good
 	Work   *Work  `json:"work,omitempty"`   // an order that takes long is under way
+	Filled *Work  `json:"filled,omitempty"` // what this agent made the data of last
 
 	BinDir    string    `json:"bin_dir"`
 	Version   string    `json:"version"`

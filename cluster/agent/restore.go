@@ -54,15 +54,18 @@ func (r *runner) refilled(ctx context.Context, f Fill, follows Source, systemID 
 	if id := r.a.pg.SystemID(); systemID != "" && id != systemID {
 		return "", pgerr.New(pgerr.ObjectNotInPrerequisiteState, "%s holds system %s, not %s", from.Node, id, systemID)
 	}
-	return "copied from " + from.Node + r.bytesDone(), nil
+	return r.filled("copied from " + from.Node), nil
 }
 
-// bytesDone tells of the last progress.
-func (r *runner) bytesDone() string {
-	if w := r.a.work.Load(); w != nil && w.Total > 0 {
-		return fmt.Sprintf(", %d MB", w.Total>>20)
+// filled notes what the data was made of, and gives it with the bytes.
+func (r *runner) filled(what string) string {
+	w := *r.a.work.Load()
+	w.Step = what
+	if w.Total > 0 {
+		w.Step += fmt.Sprintf(", %d MB", w.Total>>20)
 	}
-	return ""
+	r.a.filled.Store(&w)
+	return w.Step
 }
 
 // restored notes for what the data was made, and that it is whole.

@@ -90,7 +90,7 @@ func (s *Shard) changePolicy(v *Verdict) bool {
 
 // shallLeave tells whether an acknowledger should be one no more.
 func (s *Shard) shallLeave(l, m *Member) bool {
-	if m.Rdonly || m.desired() == catalog.DesiredFenced || m.desired() == catalog.DesiredRestore {
+	if m.Rdonly || m.desired() == catalog.DesiredFenced || m.desired() == catalog.DesiredRestore || m.desired() == catalog.DesiredRemoved {
 		return true
 	}
 	if lacks(l, m) && m.MissingFor >= s.Timing.Acker { // it can't come back without help

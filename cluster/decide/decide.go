@@ -145,13 +145,14 @@ func (s *Shard) tendMembers(v *Verdict, l *Member) {
 // tendMember repairs one; cohort says that it may hold what the leader still needs others to have.
 func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 	switch {
+	case !m.Known && m.desired() == catalog.DesiredRemoved && !cohort: // nothing is missing
 	case !m.Known:
 		v.problem("node %s doesn't answer", m.ID)
 	case m.Busy:
 		if m.desired() == catalog.DesiredRestore {
 			v.problem("node %s is to be restored: %s", m.ID, m.Reason)
 		}
-	case m.desired() == catalog.DesiredFenced:
+	case m.desired() == catalog.DesiredFenced, m.desired() == catalog.DesiredRemoved:
 		if !m.Held && !cohort {
 			v.do(Action{Kind: Hold, Node: m.ID, Term: s.Rule.Term, Why: m.Reason})
 		}

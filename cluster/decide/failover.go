@@ -374,12 +374,13 @@ func (s *Shard) fenceWait(chain []*catalog.Rule) (wait time.Duration) {
 	return wait
 }
 
-// peers are the members that need a slot at a leader: all others.
+// peers are the members that need a slot at a leader: all others but those that are to leave the shard, and are stopped.
 func (s *Shard) peers(leader string) []string {
 	list := make([]string, 0, len(s.Members))
 	for i := range s.Members {
-		if s.Members[i].ID != leader {
-			list = append(list, s.Members[i].ID)
+		m := &s.Members[i]
+		if m.ID != leader && (m.desired() != catalog.DesiredRemoved || inCohort(&s.Rule, m.ID) || m.Known && !m.Held) {
+			list = append(list, m.ID)
 		}
 	}
 	return list

@@ -104,7 +104,7 @@ type Member struct {
 	History                     []Switch      // of Timeline, oldest first
 	Acknowledgers               []Walsender   // of a primary: pg_stat_replication
 	OldestLSN                   catalog.LSN   // where the contiguous log in its files begins; 0 = not known
-	LostSlots                   []string      // of a primary: nodes whose slot has lost its WAL
+	LostSlots                   []string      // of a primary: nodes whose slot has lost its WAL, and slots of nobody
 	Archived                    Archived      // of a standby that doesn't stream: the archive's answer
 	Archive                     bool          // it reads the archive, and is in no quorum meanwhile
 	Restored                    string        // the Request for which its data was made anew last
