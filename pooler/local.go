@@ -83,6 +83,8 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 		return c.define(p, text)
 	case p.Set != nil:
 		return c.setOwn(p.Set, p.Tag)
+	case p.Kind == sqlparse.KindDeclare: // over one shard; the name is taken
+		return answer{}, pgerr.New("42P03", "cursor \"%s\" already exists", p.Cursor.Name)
 	case p.Kind == sqlparse.KindDeallocate:
 		return c.deallocate(p.Prepared)
 	case p.Explain != nil:

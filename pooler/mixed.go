@@ -3,6 +3,7 @@ package pooler
 import (
 	"bytes"
 	"encoding/binary"
+	"strconv"
 	"time"
 
 	admin "neki/admin_sql"
@@ -47,7 +48,7 @@ func (c *Session) isOwn(o *op) bool {
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
 func (c *Session) isServers(p *plan.Plan) bool {
-	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.runsCursor(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
 }
 
 // deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,
@@ -271,6 +272,10 @@ func (c *Session) describeOwn(o *op) error {
 	} else {
 		columns = localColumns(o.plan)
 	}
+	if c.runsCursor(o.plan) {
+		w.reply = append(append(w.reply, 't', 0, 0, 0, 6, 0, 0), c.describeCursor(o.plan, nil)...)
+		return nil
+	}
 	start := len(w.reply)
 	w.reply = append(w.reply, 't', 0, 0, 0, 0)
 	w.reply = binary.BigEndian.AppendUint16(w.reply, uint16(len(params)))
@@ -405,8 +410,12 @@ func (c *Session) describeOwnPortal(body []byte) error {
 	if err != nil {
 		return err
 	}
-	if p.values != nil && p.plan.Kind != sqlparse.KindCopy {
+	switch {
+	case p.values != nil && p.plan.Kind != sqlparse.KindCopy && p.plan.Kind != sqlparse.KindDeclare:
 		p.asked, c.describing = true, p
+		return nil
+	case c.runsCursor(p.plan):
+		c.work.reply = append(c.work.reply, c.describeCursor(p.plan, p.formats)...)
 		return nil
 	}
 	var columns []column
@@ -444,7 +453,9 @@ func (c *Session) executeOwn(body []byte) error {
 			p.tag = p.plan.Tag
 			return c.executePrepare(p)
 		}
-		if p.prepared != nil {
+		if c.runsCursor(p.plan) {
+			err = c.runCursorPortal(p)
+		} else if p.prepared != nil {
 			if err = c.setConfigs(p.plan); err == nil {
 				p.rows, p.tag, err = c.runVirtual(nil, p.prepared, p.params, dataRows(p.prepared.Columns(), p.formats))
 			}
@@ -464,6 +475,9 @@ func (c *Session) executeOwn(body []byte) error {
 		w.reply = append(w.reply, row...)
 	}
 	p.given += n
+	if p.plan.Kind == sqlparse.KindFetch && !p.plan.Cursor.Move { // a tag counts the rows since the last
+		p.tag = "FETCH " + strconv.Itoa(n)
+	}
 	switch {
 	case n < left:
 		w.reply = append(w.reply, 's', 0, 0, 0, 4)

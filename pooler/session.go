@@ -78,8 +78,9 @@ type Session struct {
 	describing *ownPortal     // was asked for its columns, which come with its rows
 	reading    *datum.Session // how texts of values are read, made for readBy
 	readBy     *backend.ParamSet
-	suspended  *spread    // has rows left that its portal may be asked for
-	split      *splitCopy // is fed by the client
+	suspended  *spread            // has rows left that its portal may be asked for
+	split      *splitCopy         // is fed by the client
+	cursors    map[string]*cursor // over several shards, by name
 	unnamed    unnamedStatement
 	ownPortals map[string]*ownPortal
 	parsing    []parsing

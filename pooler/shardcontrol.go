@@ -17,6 +17,9 @@ func (c *Session) control(p *plan.Plan) (answer, error) {
 		c.beginShards(p)
 		return answer{tag: p.Tag}, nil
 	}
+	if err := c.keepSuspended(); err != nil {
+		return answer{}, err
+	}
 	switch p.Kind {
 	case sqlparse.KindCommit:
 		return c.commitOwn(p)

@@ -10,7 +10,7 @@ import (
 // guard refuses what would be answered by one shard although its rows are on several, and can't be split yet.
 func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
 	switch p.Kind {
-	case sqlparse.KindDeclare, sqlparse.KindPrepare, sqlparse.KindExplain:
+	case sqlparse.KindPrepare, sqlparse.KindExplain:
 	default:
 		return nil
 	}
@@ -18,11 +18,6 @@ func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
 		return nil
 	}
 	switch p.Kind {
-	case sqlparse.KindDeclare:
-		if p.Cursor.Query != nil && c.scattered(p.Cursor.Query.Text, snap) {
-			return notImplemented("[120] a cursor over rows of several shards, or of a shard by key",
-				"Read with a row limit by the extended protocol.")
-		}
 	case sqlparse.KindPrepare:
 		if p.Inner != nil && overShards(p.Inner) {
 			return notImplemented("[121] PREPARE of a statement whose rows lie by key", "Prepare it by the extended protocol.")

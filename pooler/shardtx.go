@@ -279,11 +279,15 @@ func (t *shardTx) note(c *Session, p *plan.Plan) {
 			kept := slices.DeleteFunc(slices.Clone(t.log[i:]), func(e txEntry) bool { return e.isPoint })
 			t.log = append(t.log[:i], kept...)
 			t.cutPoints(nth, false)
+			for _, cur := range c.cursors {
+				cur.points = min(cur.points, nth)
+			}
 		}
 	case p.Kind == sqlparse.KindRollbackTo:
 		if i, nth := t.point(p.Tx.Savepoint); i >= 0 {
 			t.log = t.log[:i+1]
 			t.cutPoints(nth+1, true)
+			c.forgetCursors(nth)
 		}
 	case p.Kind == sqlparse.KindCommit, p.Kind == sqlparse.KindRollback: // AND CHAIN: the next one begins like this one
 		t.log, t.opaque = nil, false

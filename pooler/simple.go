@@ -7,6 +7,7 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/backend"
 	"neki/pooler/plan"
+	"neki/sqlparse"
 )
 
 // query runs a Query message.
@@ -338,6 +339,12 @@ func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) er
 	c.note(part.Plan)
 	if c.status == 'E' && !inFailed(part.Plan) && !c.endsFailed(part.Plan) {
 		return c.failPart(errFailedTx)
+	}
+	if c.runsCursor(part.Plan) && part.Plan.Kind != sqlparse.KindDeclare {
+		if err := c.runCursor(part.Plan); err != nil {
+			return c.failPart(pgerr.From(err))
+		}
+		return c.sendReply()
 	}
 	if c.spreads(part.Plan) {
 		return c.spreadSimple(text, part, snap)

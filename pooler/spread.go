@@ -15,6 +15,7 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/plan"
 	"neki/settings"
+	"neki/sqlparse"
 )
 
 // spread is one execution of a statement on several shards.
@@ -79,6 +80,12 @@ func (c *Session) openSpread(p *plan.Plan, v *plan.Values, f formats, snap *cata
 	s = &spread{c: c, plan: p, values: v, formats: f, budget: exec.NewBudget(spreadBudget)}
 	if s.role, err = c.spreadRole(p, shards); err != nil {
 		return nil, "", err
+	}
+	if p.Kind == sqlparse.KindDeclare {
+		s.formats = nil
+		if p.Cursor.Binary {
+			s.formats = formats{1}
+		}
 	}
 	if p.CopyOut != nil {
 		if s.formats, err = s.copyFormats(); err != nil {
@@ -394,6 +401,8 @@ func (s *spread) encode(node exec.Node, columns []exec.Column) (rows []byte, n i
 func (s *spread) tag() string {
 	sp := s.plan.Spread
 	switch {
+	case s.plan.Kind == sqlparse.KindDeclare:
+		return s.plan.Tag
 	case s.plan.CopyOut != nil:
 		return "COPY " + strconv.FormatInt(s.rows, 10)
 	case !sp.Write && !s.copies():

@@ -8,6 +8,7 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/fanout"
 	"neki/pooler/plan"
+	"neki/sqlparse"
 )
 
 // replySize is how much of an answer is collected before it is written.
@@ -23,6 +24,10 @@ func (c *Session) spreadSimple(text []byte, part plan.Part, snap *catalog.Snapsh
 	}
 	switch {
 	case err != nil:
+	case part.Plan.Kind == sqlparse.KindDeclare:
+		if err = c.declare(s, outside); err != nil {
+			err = s.failed(err)
+		}
 	case part.Plan.CopyIn != nil:
 		if err = c.startSplit(s, outside, false); err == nil {
 			return nil
@@ -106,6 +111,13 @@ func (c *Session) executeSpread(p *ownPortal, limit int) error {
 			return err
 		}
 		p.ran = true
+		if p.plan.Kind == sqlparse.KindDeclare {
+			if err := c.declare(s, c.stx == nil || c.stx.implicit); err != nil {
+				return s.failed(err)
+			}
+			c.work.reply = appendComplete(c.work.reply, s.tag())
+			return nil
+		}
 		if p.plan.CopyIn != nil {
 			if err := c.startSplit(s, false, true); err != nil {
 				return s.failed(err)
@@ -261,6 +273,15 @@ func (c *Session) keepSuspended() error {
 		return nil
 	}
 	c.suspended = nil
+	if p := c.current; p != nil && !s.own {
+		switch {
+		case p.Kind == sqlparse.KindRollback, p.Kind == sqlparse.KindCommit && c.status == 'E':
+			s.close()
+			return nil
+		case p.Kind == sqlparse.KindCommit:
+			return s.discardRest()
+		}
+	}
 	return s.keepRest()
 }
 
@@ -269,6 +290,18 @@ func (c *Session) dropSuspended() {
 	s := c.suspended
 	c.suspended = nil
 	s.close()
+}
+
+// leaveSuspended ends a portal that has rows left, and whose transaction is about to commit: a server that is cancelled would
+// not.
+func (c *Session) leaveSuspended() error {
+	s := c.suspended
+	if c.failed || c.status == 'E' || s.own {
+		c.dropSuspended()
+		return nil
+	}
+	c.suspended = nil
+	return s.discardRest()
 }
 
 // keepRest reads the rest of the answer into memory, and gives the connections back.
@@ -293,7 +326,10 @@ func (s *spread) keepRest() error {
 func (c *Session) endImplicitSegment() error {
 	w := c.work
 	if c.suspended != nil {
-		c.dropSuspended()
+		if err := c.leaveSuspended(); err != nil {
+			c.failed = true
+			w.reply = encodeError(w.reply, pgerr.From(err))
+		}
 	}
 	if err := c.settleOpen(); err != nil {
 		return c.relayFailed(err)

@@ -392,6 +392,7 @@ func (c *Session) followSetConfig(s *sqlparse.SetConfig) {
 func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 	switch d.Target {
 	case sqlparse.DiscardAll:
+		_ = c.closeCursors(false) // outside of a transaction: their rows are in memory
 		c.vars = c.defaults
 		c.pins &= plan.PinLoad | plan.PinSetSeed // those it leaves
 		clear(c.statements)

@@ -38,6 +38,7 @@ func (t *transaction) lost(c *Session) {
 	if t.base != nil {
 		c.vars = t.base
 	}
+	c.endCursors(false)
 	t.end()
 }
 
@@ -51,6 +52,7 @@ func (t *transaction) committed(c *Session) {
 	t.savepoints = t.savepoints[:0]
 	t.base = c.vars
 	t.state, t.altered = plan.TxNone, false
+	c.endCursors(true)
 	if t.unlistened != nil {
 		c.unlisten(t.unlistened)
 		t.unlistened = nil
@@ -61,6 +63,7 @@ func (t *transaction) committed(c *Session) {
 func (t *transaction) rolledBack(c *Session) {
 	t.savepoints = t.savepoints[:0]
 	t.state, t.altered, t.unlistened = plan.TxNone, false, nil
+	c.endCursors(false)
 	if t.base == nil || t.base == c.vars {
 		return
 	}

@@ -137,7 +137,9 @@ func (s *Statement) classifySession(node any, span Span) bool {
 		s.Kind = KindLoad
 		s.Effects |= EffectLoadLibrary
 	case *pg_query.FetchStmt:
-		s.Kind, s.Cursor = KindFetch, &CursorStmt{Name: n.Portalname, Move: n.Ismove}
+		s.Kind, s.Cursor = KindFetch, &CursorStmt{
+			Name: n.Portalname, Move: n.Ismove, Moves: fetchMoves[n.Direction], Count: n.HowMany,
+		}
 	case *pg_query.ClosePortalStmt:
 		s.Kind, s.Cursor = KindCloseCursor, &CursorStmt{Name: n.Portalname, All: n.Portalname == ""}
 	case *pg_query.DeallocateStmt:
@@ -149,6 +151,11 @@ func (s *Statement) classifySession(node any, span Span) bool {
 		return s.classifyAction(node, span)
 	}
 	return true
+}
+
+var fetchMoves = map[pg_query.FetchDirection]FetchMoves{
+	pg_query.FetchDirection_FETCH_FORWARD: FetchForward, pg_query.FetchDirection_FETCH_BACKWARD: FetchBackward,
+	pg_query.FetchDirection_FETCH_ABSOLUTE: FetchAbsolute, pg_query.FetchDirection_FETCH_RELATIVE: FetchRelative,
 }
 
 var discardTargets = map[pg_query.DiscardMode]DiscardTarget{

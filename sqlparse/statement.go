@@ -1,5 +1,7 @@
 package sqlparse
 
+import "math"
+
 // Statement is one parsed and classified statement. It is immutable: plans share it.
 type Statement struct {
 	Kind    Kind
@@ -228,9 +230,25 @@ type CursorStmt struct {
 	Binary bool
 	Scroll bool
 	Move   bool       // MOVE
+	Moves  FetchMoves // FETCH and MOVE
+	Count  int64      // ... how many rows, or which; FetchAll: all
 	Query  *Statement // DECLARE: what the cursor reads; its Text is the part behind FOR
 	Offset int        // where Query's text begins
 }
+
+// FetchMoves says how FETCH counts.
+type FetchMoves uint8
+
+// The ways of FETCH.
+const (
+	FetchForward FetchMoves = iota
+	FetchBackward
+	FetchAbsolute
+	FetchRelative
+)
+
+// FetchAll is the count of FETCH ALL.
+const FetchAll = math.MaxInt64
 
 // ChannelStmt is LISTEN, UNLISTEN or NOTIFY.
 type ChannelStmt struct {

@@ -129,6 +129,8 @@ func (m maker) plan(st *sqlparse.Statement) (*Plan, error) {
 	case p.Route.Kind != RouteOne || p.Explain != nil:
 	case st.Kind == sqlparse.KindCopy:
 		err = m.shardCopy(p, st)
+	case st.Kind == sqlparse.KindDeclare:
+		err = m.shardCursor(p, st)
 	default:
 		err = m.shard(p, st)
 	}

@@ -83,14 +83,7 @@ func (m maker) copySpread(p *Plan, c *sqlparse.CopyStmt, query *sqlparse.Stateme
 	if err != nil {
 		return err
 	}
-	own := *sp
-	own.Legs = slices.Clone(sp.Legs)
-	for i := range own.Legs {
-		if own.Legs[i].SQL == "" { // the client's own text is that of COPY
-			own.Legs[i].SQL = query.Text
-		}
-	}
-	p.Spread, p.CopyOut = &own, out
+	p.Spread, p.CopyOut = sp.ofQuery(query.Text), out
 	return nil
 }
 
