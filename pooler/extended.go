@@ -367,6 +367,9 @@ func (c *Session) runSegment(end byte) error {
 		if err != nil {
 			return c.relayFailed(err)
 		}
+		if w.relay.Retry {
+			return c.refuseReadOnly()
+		}
 		w.running = nil
 		return c.segmentDone(end)
 	}

@@ -82,12 +82,11 @@ func (c *Session) wake() error {
 
 // homeLost ends a session whose listening connection is gone: it would miss notifications without knowing.
 func (c *Session) homeLost(err error) error {
-	told := c.work.relay.Fatal
 	c.home.Broken()
 	if gone := clientError(err); gone != nil {
 		return gone
 	}
-	return c.fatalUnless(told, pgerr.Fatal(pgerr.ConnectionFailure, "the connection that the session listens on was lost").
+	return c.fatal(pgerr.Fatal(pgerr.ConnectionFailure, "the connection that the session listens on was lost").
 		WithDetail("%v.", err))
 }
 

@@ -143,7 +143,12 @@ func (s *Server) Cancel(key *pgwire.CancelKey) {
 func (c *Session) cancel() (hit bool) {
 	c.mu.Lock()
 	sc, begun := c.active, c.since.Load()
+	if sc != nil && c.committing.Load() { // it can't be undone, and a cancelled wait would say nothing of what becomes of it
+		c.mu.Unlock()
+		return true
+	}
 	if sc != nil {
+		c.hit.Store(true)
 		sc.BeginCancel() // before the session can give the connection back
 	} else if sessionState(c.state.Load()) == stateActive {
 		hit = true

@@ -84,6 +84,9 @@ func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snap
 			return nil, err
 		}
 	}
+	if c.status == 'T' { // before a cancel can go there
+		c.committing.Store(c.allOf(commits))
+	}
 	if err := c.beginActive(); err != nil {
 		return nil, err
 	}
@@ -419,36 +422,29 @@ func (c *Session) allowRetry(role catalog.Role, attempt int) {
 		return
 	}
 	r.Retryable = attempt == 0 && c.retryable(role, attempt)
-	r.Misrouted = c.retryable(role, attempt) && c.vars.Neki().Target == settings.TargetAuto
+	r.Misrouted = c.retryable(role, attempt) && c.vars.Neki().Target == settings.TargetAuto ||
+		role == catalog.RolePrimary && c.status == 'I' && !c.open && c.home == nil && c.stx == nil
 }
 
 // tryAgain reports whether the statement is to be run on another instance, of the role that it sets. The lease is gone
 // then.
 func (c *Session) tryAgain(err error, role *catalog.Role, attempt int) bool {
+	if *role == catalog.RolePrimary {
+		return c.primaryAgain(err)
+	}
 	if !c.retryable(*role, attempt) {
 		return false
 	}
 	r := c.work.relay
-	if !r.Retry {
-		var gone *backend.ClientError
-		if err == nil || errors.As(err, &gone) || r.Sent > 0 {
-			return false
-		}
+	if !r.Retry && (err == nil || clientError(err) != nil || r.Sent > 0) {
+		return false
 	}
 	c.avoid = c.place.node.ID
-	switch {
-	case err != nil || r.Fatal:
+	if err != nil {
 		c.lease.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
 		c.dropLease()
-	default:
-		for _, p := range c.parsing { // skipped after the error
-			if p.index >= r.Failed {
-				c.lease.Forget(p.statement.shared)
-			}
-		}
-		c.lease.SetStatus(r.Status)
-		c.endActive()
-		c.release()
+	} else {
+		c.putBack()
 	}
 	if r.Wrote {
 		*role = catalog.RolePrimary
@@ -460,41 +456,17 @@ func (c *Session) tryAgain(err error, role *catalog.Role, attempt int) bool {
 	return true
 }
 
-// relayFailed handles a failure to exchange with the server or the client.
-func (c *Session) relayFailed(err error) error {
-	if clientError(err) != nil {
-		return err // giveBack clears up
+// putBack gives back the connection of a statement that is to be run elsewhere; it is whole.
+func (c *Session) putBack() {
+	r := c.work.relay
+	for _, p := range c.parsing { // skipped after the error
+		if p.index >= r.Failed {
+			c.lease.Forget(p.statement.shared)
+		}
 	}
-	w := c.work
-	r := w.relay
-	c.failedAt(r.Answered())
-	inTx := c.status != 'I' || c.open
-	pinned := c.pins != 0
-	sent, midFrame, syncs := r.Fatal, r.MidFrame(), r.SyncDue()
-	name := ""
-	if c.place.node != nil {
-		name = c.place.node.ID
-	}
-	mayHaveRun := !inTx && c.place.role == catalog.RolePrimary
-	if c.lease != nil {
-		c.lease.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
-	}
-	c.dropLease()
-	c.leaveShards()
-	c.tx.lost(c)
-	c.status, c.open, c.phase = 'I', false, phaseReady
-	r.Begin()
-	w.ops = w.ops[:0]
-	if sent || midFrame || pinned { // the server's own FATAL was passed on, or the client can't go on
-		return c.fatalUnless(sent, lostConnection(name, err, false))
-	}
-	c.countError()
-	w.reply = encodeError(w.reply[:0], lostConnection(name, err, mayHaveRun))
-	if !syncs {
-		c.phase = phaseSkipping
-		return c.sendReply()
-	}
-	return c.replyReady()
+	c.lease.SetStatus(r.Status)
+	c.endActive()
+	c.release()
 }
 
 // clientError gives err when it is the client that is gone, not the server.
@@ -503,24 +475,6 @@ func clientError(err error) error {
 		return err
 	}
 	return nil
-}
-
-func (c *Session) fatalUnless(told bool, err *pgerr.Error) error {
-	if told {
-		return &fatalError{err}
-	}
-	return c.fatal(err)
-}
-
-func lostConnection(node string, cause error, mayHaveRun bool) *pgerr.Error {
-	if mayHaveRun {
-		return pgerr.New(pgerr.TransactionResolutionUnknown, "the connection to %s was lost while a statement ran", node).
-			WithDetail("Whether it took effect is not known: %v.", cause).
-			WithHint("Look before you run it again.")
-	}
-	return pgerr.New(pgerr.ConnectionFailure, "the connection to %s was lost", node).
-		WithDetail("The transaction, if one was open, is rolled back: %v.", cause).
-		WithHint("Run the transaction again.")
 }
 
 // giveBack leaves everything that the session holds as if it had never been there.

@@ -89,6 +89,7 @@ type Session struct {
 	pool   *backend.Pool   // used last
 	ticket *backend.Ticket // for waiting in its queue; nil until it did
 	avoid  string          // the replica that has just failed the present statement
+	moves  int             // how often the present statement was run again though nothing said that its primary changes
 
 	sub       *subscription // to what the hub of the database hears; nil until the session listens
 	claimed   claim         // its connection's notifications are known to be the session's
@@ -118,6 +119,8 @@ type Session struct {
 	since       atomic.Int64  // Unix nanoseconds of the last change of state
 	lastPlan    atomic.Pointer[plan.Plan]
 	leasedShard atomic.Pointer[string]
+	committing  atomic.Bool   // the message in hand ends a transaction: no cancel is passed on
+	hit         atomic.Bool   // a cancel was passed on for the message in hand
 	leaving     atomic.Bool   // drain: end when outside a transaction
 	feeding     atomic.Bool   // waits for more COPY data of the client
 	heard       atomic.Bool   // the watched server has spoken

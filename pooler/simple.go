@@ -89,7 +89,7 @@ func (c *Session) allServers(parts []plan.Part) bool {
 
 // beginStatement prepares the session's records for a statement or segment.
 func (c *Session) beginStatement() {
-	c.failed = false
+	c.failed, c.moves = false, 0
 	c.tx.begin(c)
 	c.work.relay.Begin()
 	c.work.plans, c.parsing = c.work.plans[:0], c.parsing[:0]
@@ -138,6 +138,9 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 		}
 		if err != nil {
 			return c.relayFailed(err)
+		}
+		if w.relay.Retry {
+			return c.refuseReadOnly()
 		}
 		if w.relay.CopyIn {
 			c.startCopy(false)

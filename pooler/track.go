@@ -35,6 +35,9 @@ func (c *Session) Completed(index, nth int, tag []byte) {
 	if p != nil {
 		c.follow(p, tag)
 	}
+	if c.hit.Load() && c.muffled() { // whether it was the commit's wait that was cancelled can't be told
+		w.relay.Unreplicated = true
+	}
 }
 
 // Failed notes an error of the server.
@@ -140,16 +143,11 @@ func (c *Session) finish(now time.Time) error {
 	if c.dying {
 		return os.ErrDeadlineExceeded // as if it had come to its wait for the client
 	}
-	if c.work.relay.Fatal {
-		return &fatalError{errServerFatal}
-	}
 	if c.leaving.Load() {
 		return c.leave()
 	}
 	return nil
 }
-
-var errServerFatal = pgerr.Fatal(pgerr.AdminShutdown, "the server has ended the connection")
 
 // dropUnpinned gives the pinned connection back once nothing pins it any more.
 func (c *Session) dropUnpinned() {

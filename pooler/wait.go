@@ -215,6 +215,9 @@ func (c *Session) beginActive() error {
 		return errCanceled
 	}
 	c.active = c.lease
+	if c.hit.Load() {
+		c.hit.Store(false)
+	}
 	return nil
 }
 
@@ -223,5 +226,8 @@ func (c *Session) beginActive() error {
 func (c *Session) endActive() {
 	c.mu.Lock()
 	c.active = nil
+	if c.committing.Load() {
+		c.committing.Store(false)
+	}
 	c.mu.Unlock()
 }

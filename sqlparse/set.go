@@ -29,6 +29,18 @@ func newSetStmt(n *pg_query.VariableSetStmt) *SetStmt {
 	return s
 }
 
+// SettingsWithin gives the settings that a statement has others use: ALTER SYSTEM, ALTER ROLE and DATABASE SET, and the SET
+// clauses of functions.
+func (s *Statement) SettingsWithin() (list []*SetStmt) {
+	Walk(s.Tree, func(node any) bool {
+		if n, ok := node.(*pg_query.VariableSetStmt); ok {
+			list = append(list, newSetStmt(n))
+		}
+		return true
+	})
+	return list
+}
+
 // IsTransactionSetting reports whether a setting, in lower case, is one of the running transaction only: SET and
 // set_config of it is a SET TRANSACTION, whatever they say of LOCAL, and leaves nothing in the session.
 func IsTransactionSetting(name string) bool {

@@ -494,6 +494,30 @@ func (c *Conn) AwaitReadable() error {
 	})
 }
 
+// Unheard reports whether the peer had closed the connection before what was sent last came to it; to be asked once an
+// exchange has ended with the peer's end. The kernel of the peer answers such bytes with an RST, which an end that had
+// seen the FIN before keeps as EPIPE: had the peer read them, or died with them unread, there would be none, or another.
+func (c *Conn) Unheard() (unheard bool) {
+	s, ok := c.socket().(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd)}} // an error is always reported
+		_, _ = unix.Poll(p, int(unheardWait.Milliseconds()))
+		code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		unheard = err == nil && syscall.Errno(code) == syscall.EPIPE
+	})
+	return unheard
+}
+
+// unheardWait is how long the RST may be on its way: a round trip.
+const unheardWait = 20 * time.Millisecond
+
 // hungUp reports whether the peer has closed its side, whatever waits to be read.
 func (c *Conn) hungUp() (up bool) {
 	s, ok := c.socket().(syscall.Conn)

@@ -206,6 +206,21 @@ func (p *Pools) Greet(n *catalog.Node, user, database string) *ParamSet {
 	return sc.params
 }
 
+// Reach logs in at an instance, as a role, and leaves it again: the error says why that can't be done.
+func (p *Pools) Reach(n *catalog.Node, user, database string) error {
+	ctx, cancel := context.WithTimeout(p.ctx, reachTimeout)
+	defer cancel()
+	sc, err := p.login(ctx, p.Pool(n, user, database))
+	if err != nil {
+		return err
+	}
+	p.discard(sc)
+	return nil
+}
+
+// reachTimeout bounds Reach.
+const reachTimeout = time.Second
+
 // Retire makes every idle connection of a role go away, and the leased ones when they come back: its settings or
 // privileges to log in have changed. An empty user means all roles.
 func (p *Pools) Retire(user string) {
@@ -238,6 +253,10 @@ const loginTimeout = 10 * time.Second
 func (p *Pools) dial(pool *Pool) (*ServerConn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, loginTimeout)
 	defer cancel()
+	return p.login(ctx, pool)
+}
+
+func (p *Pools) login(ctx context.Context, pool *Pool) (*ServerConn, error) {
 	addr := net.JoinHostPort(pool.host, strconv.Itoa(pool.port))
 	nc, err := p.cfg.Dial(ctx, "tcp", addr)
 	if err != nil {
@@ -259,6 +278,7 @@ func (p *Pools) dial(pool *Pool) (*ServerConn, error) {
 		vars: p.cfg.Defaults, params: p.paramSets.intern(g.Params), prepared: preparedSet{limit: p.cfg.Prepared},
 		status: 'I', opened: now, idle: now, retire: p.retireAt(now),
 	}
+	sc.greeting = sc.params
 	return sc, nil
 }
 

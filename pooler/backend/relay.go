@@ -87,20 +87,26 @@ type Relay struct {
 	Stale  bool   // ... namely after preparing its statements anew
 	Failed int    // the index of the expected answer that was that error
 	Fatal  bool   // the server said FATAL
-	CopyIn bool   // the server waits for COPY data; Step again after it was sent
-	Muted  bool   // the client is gone: read on without writing
+	// Farewell is the body of that error. The client has not seen it: what becomes of the statement, and what the client is
+	// told, is the session's to say.
+	Farewell []byte
+	// Unreplicated: the wait of a commit for its standbys was cancelled. The client gets 08007 for it, not success.
+	Unreplicated bool
+	CopyIn       bool // the server waits for COPY data; Step again after it was sent
+	Muted        bool // the client is gone: read on without writing
 	// HoldReady keeps ReadyForQuery from the client, because more statements of its string follow.
 	HoldReady bool
 
-	nth   int    // statements completed in the current Query
-	chunk []byte // being scanned
-	at    int    // where the frame in hand begins: insertions go before it
-	from  int    // chunk[from:] is not yet in out or written
-	out   []byte // answers collected since something was left out or put in
-	skip  int    // bytes of the current frame still to come
-	drop  bool   // ... and they are not for the client
-	hold  []byte // a frame that came in pieces and must be seen whole
-	onFn  func([]byte) (bool, error)
+	nth     int    // statements completed in the current Query
+	doubted bool   // the client was told of Unreplicated
+	chunk   []byte // being scanned
+	at      int    // where the frame in hand begins: insertions go before it
+	from    int    // chunk[from:] is not yet in out or written
+	out     []byte // answers collected since something was left out or put in
+	skip    int    // bytes of the current frame still to come
+	drop    bool   // ... and they are not for the client
+	hold    []byte // a frame that came in pieces and must be seen whole
+	onFn    func([]byte) (bool, error)
 
 	types *Types   // of the server; nil: it has those that clients know
 	shape rowShape // of the rows to come
@@ -127,6 +133,7 @@ func (r *Relay) Begin() {
 	r.Replacement, r.Retryable, r.Misrouted, r.HoldReady, r.Muted = nil, false, false, false, false
 	r.Healable, r.Stale, r.Failed = false, false, 0
 	r.Rows, r.Sent, r.Retry, r.Wrote, r.Fatal, r.CopyIn, r.nth = 0, 0, false, false, false, false, 0
+	r.Farewell, r.Unreplicated, r.doubted = r.Farewell[:0], false, false
 	r.out, r.skip, r.drop, r.hold = r.out[:0], 0, false, r.hold[:0]
 	r.wrong = nil
 	if cap(r.out) > maxHold {
@@ -237,6 +244,9 @@ func (r *Relay) IgnoreSyncs() {
 		r.expects[i] = Expect{Act: Synth} // of no kind: nothing is sent for it
 	}
 }
+
+// Untouched reports whether the client has got nothing of the answer, nor has any statement of it been completed.
+func (r *Relay) Untouched() bool { return r.Rows == 0 && r.Sent == 0 && r.nth == 0 }
 
 // MidFrame reports whether the client has got only a part of a message.
 func (r *Relay) MidFrame() bool { return r.skip > 0 && !r.drop }

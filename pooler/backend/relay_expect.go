@@ -73,8 +73,13 @@ func (r *Relay) frame(typ byte, body []byte) (forward bool) {
 		return r.events.ParameterChanged(name, value) && r.act() != Swallow
 	case 'C':
 		forward = r.act() == Forward
+		byQuery := r.Pending() && r.expects[r.head].Kind != 'E'
 		tag, _, _ := bytes.Cut(body, []byte{0})
 		r.completed(tag)
+		if forward && byQuery && r.Unreplicated && !r.doubted { // it was committed before this
+			r.doubt()
+			return false
+		}
 		return forward
 	case 'E':
 		return r.failed(body)
@@ -86,8 +91,30 @@ func (r *Relay) frame(typ byte, body []byte) (forward bool) {
 	case 'T', 't', 'D':
 		r.translate(typ, body)
 		return r.passing(typ)
+	case 'N':
+		if waitCancelled(body) {
+			r.Unreplicated = true
+			return false
+		}
 	}
-	return r.act() == Forward // N
+	return r.act() == Forward
+}
+
+// waitCancelled reports whether the notice says that a commit's wait for its standbys was cancelled. The text may be in any
+// language, the place in the server's source is not.
+func waitCancelled(body []byte) bool {
+	return bytes.Contains(body, []byte("\x00RSyncRepWaitForLSN\x00"))
+}
+
+// doubt tells the client that a commit is in doubt.
+func (r *Relay) doubt() {
+	r.doubted = true
+	err := pgerr.New(pgerr.TransactionResolutionUnknown, "the commit was not acknowledged by a replica").
+		WithDetail("It waited for one when it was canceled. It is committed on the primary, and lost if a replica takes over that has not got it.").
+		WithHint("Look before you run it again.")
+	if frame, encErr := err.Response().Encode(nil); encErr == nil {
+		r.Append(frame)
+	}
 }
 
 // translate puts the OIDs that clients know in place of the shard's.
@@ -127,8 +154,12 @@ func (r *Relay) completed(tag []byte) {
 // failed handles an ErrorResponse. The server skips to the next Sync, so the answers up to there are off.
 func (r *Relay) failed(body []byte) (forward bool) {
 	code, fatal := errorFields(body)
-	r.Fatal = r.Fatal || fatal
 	act := r.act()
+	if fatal {
+		r.Fatal = true
+		r.farewell(body)
+		return false
+	}
 	if act == Swallow && !r.Retry {
 		act = Forward // what the gateway put in failed, so what the client asked for can't run
 	}
@@ -136,6 +167,7 @@ func (r *Relay) failed(body []byte) (forward bool) {
 	stale := r.Healable && resultChanged(code, body)
 	if r.Rows == 0 && r.Sent == 0 && act == Forward && (wrote || stale || r.Retryable && cannotServe(code)) {
 		r.Retry, r.Wrote, r.Stale, r.Failed = true, wrote, stale, r.head
+		r.Farewell = append(r.Farewell[:0], body...)
 		r.collect(r.at)
 		r.out = r.out[:0]
 		act = Swallow
@@ -152,6 +184,39 @@ func (r *Relay) failed(body []byte) (forward bool) {
 	}
 	r.skipToSync()
 	return forward
+}
+
+// farewell keeps the error with which the server ends the connection. It leaves a client that has got nothing of the answer
+// with nothing.
+func (r *Relay) farewell(body []byte) {
+	r.Farewell = append(r.Farewell[:0], body...)
+	r.collect(r.at)
+	if r.Untouched() {
+		r.out = r.out[:0]
+	}
+	r.skipToSync()
+}
+
+// AppendFarewell appends the error with which the server ended the connection, as it came.
+func (r *Relay) AppendFarewell(dst []byte) []byte {
+	dst = append(dst, 'E')
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(r.Farewell)))
+	return append(dst, r.Farewell...)
+}
+
+// Field gives a field of the server's farewell, "" when it has none.
+func (r *Relay) Field(code byte) string {
+	for body := r.Farewell; len(body) > 1; {
+		value, rest, ok := bytes.Cut(body[1:], []byte{0})
+		if !ok {
+			break
+		}
+		if body[0] == code {
+			return string(value)
+		}
+		body = rest
+	}
+	return ""
 }
 
 // reworded puts an error in the client's words in place of the server's, if they differ.
@@ -186,7 +251,10 @@ func (r *Relay) ready(body []byte) (forward bool) {
 	if !r.Pending() {
 		return forward
 	}
-	r.skipToSync() // nothing before it is answered any more
+	r.skipToSync()                               // nothing before it is answered any more
+	if forward && r.Unreplicated && !r.doubted { // the commit was the Sync's
+		r.doubt()
+	}
 	forward = forward && !r.HoldReady
 	if forward {
 		r.events.Ready(r.head, r.Status)

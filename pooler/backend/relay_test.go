@@ -291,8 +291,46 @@ func TestRelayFatal(t *testing.T) {
 	r.Bind(&client, &journal{})
 	r.Begin()
 	r.Expect('Q', Forward)
-	if _, err := r.onChunk(shutdown); !errors.Is(err, io.ErrUnexpectedEOF) || !r.Fatal || !bytes.Equal(client.Bytes(), shutdown) {
-		t.Errorf("Fatal %v, %v", r.Fatal, err)
+	if _, err := r.onChunk(shutdown); !errors.Is(err, io.ErrUnexpectedEOF) || !r.Fatal || client.Len() > 0 || !r.Untouched() {
+		t.Errorf("Fatal %v, %v; the client got %q", r.Fatal, err, client.Bytes())
+	}
+	if got := r.AppendFarewell(nil); !bytes.Equal(got, shutdown) || r.Field('C') != "57P01" || r.Field('M') != "bye" || r.Field('R') != "" {
+		t.Errorf("farewell %q, C %q, M %q, R %q", got, r.Field('C'), r.Field('M'), r.Field('R'))
+	}
+	r.Begin()
+	r.Expect('Q', Forward)
+	if _, err := r.onChunk(stream(row, complete, shutdown)); err == nil || !bytes.Equal(client.Bytes(), stream(row, complete)) || r.Untouched() {
+		t.Errorf("after a result: %v; the client got %q", err, client.Bytes())
+	}
+}
+
+// TestRelayUnreplicated: a commit whose wait for its standbys was cancelled is no success, by either protocol.
+func TestRelayUnreplicated(t *testing.T) {
+	cancelled := frame('N', "SWARNING\x00VWARNING\x00C01000\x00Mcanceling wait\x00Fsyncrep.c\x00RSyncRepWaitForLSN\x00\x00")
+	for _, tc := range []struct {
+		name           string
+		expects        []Expect
+		server, before []byte
+	}{
+		{"simple", []Expect{{Kind: 'Q'}}, stream(cancelled, complete, ready), nil},
+		{"two statements", []Expect{{Kind: 'Q'}}, stream(complete, cancelled, complete, ready), complete},
+		{"extended", []Expect{{Kind: 'B'}, {Kind: 'E'}, {Kind: 'S'}}, stream(bindOK, complete, cancelled, ready), stream(bindOK, complete)},
+	} {
+		var client sink
+		r := NewRelay()
+		r.Bind(&client, &journal{})
+		r.Begin()
+		for _, e := range tc.expects {
+			r.Expect(e.Kind, e.Act)
+		}
+		if done, err := r.onChunk(tc.server); err != nil || !done {
+			t.Fatalf("%s: %v, %v", tc.name, done, err)
+		}
+		rest, ok := bytes.CutPrefix(client.Bytes(), tc.before)
+		doubt, ended := bytes.CutSuffix(rest, ready)
+		if !ok || !ended || len(doubt) < 5 || doubt[0] != 'E' || int(binary.BigEndian.Uint32(doubt[1:]))+1 != len(doubt) || !bytes.Contains(doubt, []byte("C08007\x00")) {
+			t.Errorf("%s: the client got %q", tc.name, client.Bytes())
+		}
 	}
 }
 

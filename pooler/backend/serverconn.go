@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -29,6 +30,7 @@ type ServerConn struct {
 	vars     *settings.Vars
 	params   *ParamSet // what the server reported
 	types    *Types    // nil: those that clients know
+	greeting *ParamSet // what it reported at the login
 	prepared preparedSet
 	unnamed  uint64 // whose its unnamed statement is; 0 = unknown
 	status   byte   // of the last ReadyForQuery
@@ -47,6 +49,12 @@ type ServerConn struct {
 
 // Node gives the id of the instance.
 func (sc *ServerConn) Node() string { return sc.pool.key.Node }
+
+// Unheard reports whether a request that failed with err surely never reached the server: it had closed the connection
+// before.
+func (sc *ServerConn) Unheard(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || sc.conn.Unheard()
+}
 
 // PID gives the server process's id.
 func (sc *ServerConn) PID() uint32 { return sc.pid }
@@ -71,6 +79,9 @@ func (sc *ServerConn) SetStatus(status byte) { sc.status = status }
 
 // Params gives what the server has reported.
 func (sc *ServerConn) Params() *ParamSet { return sc.params }
+
+// Greeting gives what the server reported at the login.
+func (sc *ServerConn) Greeting() *ParamSet { return sc.greeting }
 
 // Reported notes a ParameterStatus.
 func (sc *ServerConn) Reported(name, value []byte) {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"neki/catalog"
@@ -304,13 +305,24 @@ func (p *Plan) dependsOnLiterals(st *sqlparse.Statement) bool {
 }
 
 // CheckParameter refuses the values of Postgres's parameters under which the gateway would read another text than the
-// server, in SET as well as at startup.
+// server, or acknowledge what is not durable, in SET as well as at startup.
 func CheckParameter(name, value string) *pgerr.Error {
 	switch strings.ToLower(name) {
 	case "standard_conforming_strings":
 		if on, known := parseBool(value); known && !on {
 			return pgerr.New(pgerr.FeatureNotSupported, "standard_conforming_strings must be on").
 				WithHint(`Write backslash escapes as E'...'.`)
+		}
+	case "synchronous_commit":
+		switch strings.ToLower(strings.TrimSpace(value)) {
+		case "on", "remote_apply", "default":
+		default:
+			if on, known := parseBool(value); known && on {
+				break
+			}
+			return pgerr.New(pgerr.FeatureNotSupported, "synchronous_commit can't be lower than on").
+				WithDetail("A commit that no replica has acknowledged is lost when its primary is.").
+				WithHint("What a shard's commits wait for is its durability: see neki.shards.")
 		}
 	case "client_encoding":
 		switch strings.ReplaceAll(strings.ToUpper(strings.ReplaceAll(value, "_", "")), "-", "") {
@@ -334,7 +346,28 @@ func parseBool(value string) (on, known bool) {
 	return false, false
 }
 
+// agentOwned are the parameters by which the agents keep a shard's servers together.
+var agentOwned = []string{ // sorted
+	"cluster_name", "full_page_writes", "hba_file", "hot_standby", "listen_addresses", "port", "primary_conninfo",
+	"primary_slot_name", "recovery_target_timeline", "restart_after_crash", "restore_command", "synchronous_standby_names",
+	"unix_socket_directories", "wal_level", "wal_log_hints",
+}
+
 func checkSettings(st *sqlparse.Statement) error {
+	if st.Kind == sqlparse.KindDDL || st.Kind == sqlparse.KindOther {
+		for _, s := range st.SettingsWithin() {
+			if _, owned := slices.BinarySearch(agentOwned, s.Name); owned && st.Tag == "ALTER SYSTEM" {
+				return pgerr.New(pgerr.FeatureNotSupported, "parameter \"%s\" is set by neki", s.Name).
+					WithHint("What a shard's commits wait for, and where its replicas stream from, follows from its durability and its primary.")
+			}
+			if s.Default || s.All || s.Current {
+				continue
+			}
+			if err := CheckParameter(s.Name, s.Value); err != nil {
+				return err
+			}
+		}
+	}
 	if s := st.Set; s != nil && !s.Default {
 		if err := CheckParameter(s.Name, s.Value); err != nil {
 			return err

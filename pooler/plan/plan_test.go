@@ -340,6 +340,12 @@ func TestCheckParameter(t *testing.T) {
 		{"client_encoding", "SHIFT_JIS_2004", true},
 		{"client_encoding", "GB18030", true},
 		{"client_encoding", "LATIN1", false},
+		{"synchronous_commit", "on", false},
+		{"synchronous_commit", "TRUE", false},
+		{"synchronous_commit", "remote_apply", false},
+		{"synchronous_commit", "off", true},
+		{"synchronous_commit", "local", true},
+		{"Synchronous_Commit", "remote_write", true},
 		{"work_mem", "off", false},
 	} {
 		err := CheckParameter(tc.name, tc.value)
