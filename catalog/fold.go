@@ -232,8 +232,11 @@ func (s *Snapshot) groupNodes() {
 		of := shardNodes{uid: uid, nodes: slices.Clip(nodes)}
 		if sh := s.Shard(uid); sh != nil {
 			of.primary = s.Node(sh.Primary)
-			if r := s.Rule(uid); r == nil || r.Phase != PhasePromoting && r.Phase != PhaseSwitching {
+			switch r := s.Rule(uid); {
+			case r == nil || r.Phase != PhasePromoting && r.Phase != PhaseSwitching:
 				of.serving = of.primary
+			case r.Phase == PhasePromoting && r.Leader != "":
+				of.chosen = r.Term
 			}
 		}
 		s.ofShard = append(s.ofShard, of)

@@ -39,6 +39,7 @@ type shardNodes struct {
 	nodes   []*Node
 	primary *Node // nil when there is none
 	serving *Node // the primary, unless it is being replaced
+	chosen  int64 // the term in which primary has been chosen and is being promoted, else 0
 }
 
 // ClusterParameter is a parameter that was set by SQL.
@@ -125,12 +126,20 @@ func (s *Snapshot) PrimaryOf(shard string) *Node {
 }
 
 // ServingPrimary is PrimaryOf, but nil while the shard's primary is being replaced: the next one takes no clients yet, the last
-// one no new ones.
+// one no new ones. That the next one serves its agent says before the catalog does.
 func (s *Snapshot) ServingPrimary(shard string) *Node {
-	if of := s.nodesOf(shard); of != nil {
+	of := s.nodesOf(shard)
+	switch {
+	case of == nil:
+		return nil
+	case of.serving != nil || of.chosen == 0 || of.primary == nil:
 		return of.serving
 	}
-	return nil
+	h := s.Health(of.primary.ID)
+	if h == nil || h.Stale || h.Role != RolePrimary || h.State != StateServing || h.Term != of.chosen {
+		return nil
+	}
+	return of.primary
 }
 
 // Health gives what is known of a node's health, nil when its agent has never reported to this process.

@@ -86,6 +86,9 @@ func (c *Session) homeLost(err error) error {
 	if gone := clientError(err); gone != nil {
 		return gone
 	}
+	if c.dismissed(c.homed) {
+		return c.passFarewell()
+	}
 	return c.fatal(pgerr.Fatal(pgerr.ConnectionFailure, "the connection that the session listens on was lost").
 		WithDetail("%v.", err))
 }

@@ -100,7 +100,7 @@ func (c *Session) notRun(err error) bool {
 	case r.Field('R') == "secure_read": // the postmaster is gone, and the process was waiting for a command
 		return true
 	}
-	return c.allOf(undoable) && c.goes()
+	return c.allOf(undoable) && c.goes(c.place)
 }
 
 // undoable reports whether a statement that did not complete has had no effect.
@@ -120,15 +120,40 @@ func (c *Session) allOf(holds func(*plan.Plan) bool) bool {
 
 // goes reports whether the server that has ended a connection is itself being stopped, or is the primary no longer: then
 // it was no operator's wish that the client's session end.
-func (c *Session) goes() bool {
-	node, shard := c.place.node, c.place.shard
-	primary := c.place.role == catalog.RolePrimary
+func (c *Session) goes(from place) bool {
+	node, shard := from.node, from.shard
+	primary := from.role == catalog.RolePrimary
 	if primary && c.replaced(node, shard) {
 		return true
 	}
 	err := c.srv.pools.Reach(node, c.user, c.db.name)
 	return unreachable(err) || primary && c.replaced(node, shard)
 }
+
+// dismissed reports whether the server has ended the connection for a reason of the client's or an operator's, rather than
+// because it goes itself. The client is told so in the server's words, and its session ends.
+func (c *Session) dismissed(from place) bool {
+	r := c.work.relay
+	if len(r.Farewell) == 0 {
+		return false
+	}
+	switch r.Field('C') {
+	case pgerr.AdminShutdown:
+		return r.Field('R') != "secure_read" && !c.goes(from)
+	case "57P02", "57P04", pgerr.CannotConnectNow: // a crash, a dropped database, a start
+		return false
+	}
+	return true
+}
+
+// passFarewell ends the session with what the server said.
+func (c *Session) passFarewell() error {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = c.conn.Write(c.work.relay.AppendFarewell(nil))
+	return &fatalError{errServerFatal}
+}
+
+var errServerFatal = pgerr.Fatal(pgerr.AdminShutdown, "the server has ended the connection")
 
 // replaced reports whether a node is the serving primary of its shard no longer.
 func (c *Session) replaced(node *catalog.Node, shard string) bool {
@@ -166,7 +191,7 @@ func (c *Session) relayFailed(err error) error {
 	explicit := c.status != 'I' && (c.stx == nil || !c.stx.implicit)
 	pinned, midFrame, syncs := c.pins, r.MidFrame(), r.SyncDue()
 	lost := c.describeLoss(err)
-	asked := len(r.Farewell) > 0 && r.Field('C') == pgerr.AdminShutdown && r.Field('R') != "secure_read" && !c.goes()
+	dismissed := c.dismissed(c.place)
 	if c.lease != nil {
 		c.lease.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
 	}
@@ -175,9 +200,8 @@ func (c *Session) relayFailed(err error) error {
 	c.tx.lost(c)
 	c.status, c.open, c.phase = 'I', false, phaseReady
 	w.ops = w.ops[:0]
-	if asked { // an operator has ended it
-		_, _ = c.conn.Write(r.AppendFarewell(nil))
-		return &fatalError{lost}
+	if dismissed {
+		return c.passFarewell()
 	}
 	r.Begin()
 	if midFrame || pinned != 0 { // the client can't go on

@@ -42,6 +42,10 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		nil, nil), prometheus.CounterValue, float64(state.Hits))
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("neki_gateway_plan_cache_misses_total", "Plans made anew.",
 		nil, nil), prometheus.CounterValue, float64(state.Misses))
+	s.holds.each(func(shard string, statements, bytes int) {
+		gauge("held_statements", "Statements that wait for a primary.", float64(statements), []string{"shard"}, []string{shard})
+		gauge("held_bytes", "Memory of the statements that wait for a primary.", float64(bytes), []string{"shard"}, []string{shard})
+	})
 	labels := []string{"node", "user", "database"}
 	for _, p := range s.pools.Stats() {
 		values := []string{p.Node, p.User, p.Database}

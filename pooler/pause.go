@@ -11,10 +11,12 @@ import (
 // followPauses holds the clients of the shards that the catalog calls paused, and lets them go again. It also tells the hubs
 // of new primaries.
 func (s *Server) followPauses(ctx context.Context) {
+	led := map[string]string{}
 	for {
 		changed := s.cfg.Cluster.Changed()
 		snap := s.cfg.Cluster.Snapshot()
 		s.applyPauses(snap)
+		s.followLeaders(led, snap)
 		for _, db := range s.dbs.all() {
 			db.hub.follow(snap)
 		}

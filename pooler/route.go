@@ -174,44 +174,6 @@ func homeShard(snap *catalog.Snapshot) string {
 	return ""
 }
 
-// retryPause is how long a statement rests before the primary is tried again.
-const retryPause = 50 * time.Millisecond
-
-// acquirePrimary leases a connection to the shard's primary, waiting up to buffer-window for one that serves.
-func (c *Session) acquirePrimary(shard string) error {
-	deadline := c.begun.Add(c.srv.params.Load().BufferWindow)
-	cluster := c.srv.cfg.Cluster
-	for changed := (<-chan struct{})(nil); ; changed = cluster.Changed() {
-		node := cluster.Snapshot().ServingPrimary(shard)
-		err := errNoPrimary
-		if node != nil {
-			var sc *backend.ServerConn
-			if sc, err = c.leaseFrom(node); err == nil {
-				c.took(sc, place{shard: shard, node: node, role: catalog.RolePrimary})
-				return nil
-			}
-		}
-		if !unreachable(err) {
-			return err
-		}
-		left := time.Until(deadline)
-		if left <= 0 {
-			return noServingPrimary(shard, err)
-		}
-		if err := c.pause(changed, min(left, retryPause)); err != nil {
-			return err
-		}
-	}
-}
-
-var errNoPrimary = errors.New("the shard has no primary")
-
-func noServingPrimary(shard string, cause error) error {
-	return pgerr.New(pgerr.NoServingPrimary, "no serving primary for shard %q", shard).
-		WithDetail("%v.", cause).
-		WithHint("neki.nodes and neki.shards show the state of the cluster; the statement was not run.")
-}
-
 // unreachable reports whether err says that the instance was not there to answer, as opposed to refusing the login.
 func unreachable(err error) bool {
 	if errors.Is(err, errNoPrimary) {

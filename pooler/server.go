@@ -95,6 +95,7 @@ type Server struct {
 	control  *control
 	roles    *roles
 	floors   *floors
+	holds    holds
 	dbs      *databases
 	keys     *pgwire.KeySpace
 	auth     *pgwire.Authenticator

@@ -107,9 +107,9 @@ func TestAtomicCommit(t *testing.T) {
 	run("1 1", "", "BEGIN", insert1, "SELECT pg_advisory_xact_lock(1)", insert2, "COMMIT")
 	run("0 0", "0A000", "BEGIN", "SELECT pg_advisory_lock(1)", "SELECT pg_advisory_xact_lock(1)", insert1, insert2, "COMMIT")
 	simple(t, conn, "SELECT pg_advisory_unlock_all()")
-	run("1 1", "", "BEGIN", "SET LOCAL synchronous_commit = off", "SET LOCAL client_min_messages = error", insert1, insert2, "COMMIT")
-	run("1 1", "", "SET synchronous_commit = off", insert1+"; "+insert2)
-	if got := one(t, conn, "SHOW synchronous_commit"); got != "off" {
+	run("1 1", "", "BEGIN", "SET LOCAL synchronous_commit = remote_apply", "SET LOCAL client_min_messages = error", insert1, insert2, "COMMIT")
+	run("1 1", "", "SET synchronous_commit = remote_apply", insert1+"; "+insert2)
+	if got := one(t, conn, "SHOW synchronous_commit"); got != "remote_apply" {
 		t.Errorf("the session's setting is %s", got)
 	}
 	run("1 1", "", "BEGIN", insert1, insert2, "SET LOCAL ROLE pg_monitor", "COMMIT")

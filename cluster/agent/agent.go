@@ -78,6 +78,7 @@ type Agent struct {
 	inForce    atomic.Pointer[inForce]
 	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not
 	fencedLSN  atomic.Uint64 // of a primary that resigned; 0 = not proven
+	draining   atomic.Bool   // it has resigned, and what runs still may end
 	archiver   archiver
 }
 

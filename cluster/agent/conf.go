@@ -27,6 +27,13 @@ func (a *Agent) settings() pgproc.Settings {
 		s["primary_slot_name"] = SlotName(a.cfg.Node)
 	}
 	s["synchronous_standby_names"] = pgproc.FencedStandbys
+	if p.ResignedTerm != 0 && p.ResignedTerm == p.OwnTerm && p.RevokedBelowTerm <= p.OwnTerm {
+		// What begins now is refused rather than left hanging in its commit; gateways take it to the next primary.
+		s["default_transaction_read_only"] = "on"
+		if a.draining.Load() {
+			p.ResignedTerm = 0
+		}
+	}
 	if names, acks, ok := decide.Demands(p, m.Led, m.Standbys, m.Acks, a.selfFenced.Load() != 0); ok {
 		s["synchronous_standby_names"] = StandbyNames(names, acks)
 	}

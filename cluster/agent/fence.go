@@ -202,7 +202,7 @@ func (r *runner) fence(ctx context.Context, o FenceOrder) (Result, error) {
 	if o.Drain == 0 {
 		o.Drain = defaultDrain
 	}
-	if err := drain(ctx, conn, o.Drain); err != nil {
+	if err := r.drain(ctx, conn, o.Drain); err != nil {
 		return Result{}, err
 	}
 	r.step("drain")
@@ -240,8 +240,46 @@ func (r *runner) unacknowledged(ctx context.Context, conn *pgx.Conn) error {
 	return awaitStandbys(ctx, conn, LeadOrder{Acks: 1})
 }
 
-// drain waits a while for open transactions of clients.
-func drain(ctx context.Context, conn *pgx.Conn, limit time.Duration) error {
+// drain lets no client begin to write any more, and then waits a while for what they have open: it can still be
+// acknowledged. What begins after that is told to go elsewhere.
+func (r *runner) drain(ctx context.Context, conn *pgx.Conn, limit time.Duration) error {
+	r.a.draining.Store(true)
+	defer r.a.draining.Store(false)
+	if err := r.a.writeConf(); err != nil {
+		return err
+	}
+	if err := r.reloadSeen(ctx, conn); err != nil {
+		return err
+	}
+	return awaitIdle(ctx, conn, limit)
+}
+
+// reloadSeen has the server read its files, and waits until the session of conn has: the postmaster tells all at once.
+func (r *runner) reloadSeen(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+	defer cancel()
+	var before, now time.Time
+	if err := conn.QueryRow(ctx, "SELECT pg_conf_load_time()").Scan(&before); err != nil {
+		return err
+	}
+	if err := r.a.pg.Reload(); err != nil {
+		return err
+	}
+	for !now.After(before) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(standbyPoll):
+		}
+		if err := conn.QueryRow(ctx, "SELECT pg_conf_load_time()").Scan(&now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitIdle waits a while for statements and transactions of clients to end.
+func awaitIdle(ctx context.Context, conn *pgx.Conn, limit time.Duration) error {
 	ends := time.Now().Add(limit)
 	for time.Now().Before(ends) {
 		var open int

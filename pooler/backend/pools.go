@@ -224,10 +224,15 @@ const reachTimeout = time.Second
 // Retire makes every idle connection of a role go away, and the leased ones when they come back: its settings or
 // privileges to log in have changed. An empty user means all roles.
 func (p *Pools) Retire(user string) {
+	p.Expire(func(k PoolKey) bool { return user == "" || k.User == user })
+}
+
+// Expire makes the idle connections of some pools go away, and the leased ones when they come back.
+func (p *Pools) Expire(of func(PoolKey) bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for key, pool := range p.byKey {
-		if user == "" || key.User == user {
+		if of(key) {
 			pool.expire()
 		}
 	}
