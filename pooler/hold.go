@@ -66,7 +66,7 @@ func (h *holds) each(f func(shard string, statements, bytes int)) {
 func (c *Session) acquirePrimary(shard string) error {
 	changed := c.srv.cfg.Cluster.Changed()
 	err := c.tryPrimary(shard)
-	if !unreachable(err) {
+	if err == nil || !unreachable(err) {
 		return err
 	}
 	deadline := c.begun.Add(c.srv.params.Load().BufferWindow)
