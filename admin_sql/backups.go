@@ -2,6 +2,7 @@ package adminsql
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +92,13 @@ func (s *Schema) backupProcedures() []*Procedure {
 			on, _ := c.args[1].(bool)
 			return s.aboutBackup(ctx, c, "protect_backup", backupRef{ID: c.text(0), On: on})
 		}),
+		s.long(Procedure{
+			Name: "restore_cluster", Comment: "Make a new cluster's data, as all shards were at a point in time; this cluster is not touched",
+			Args: []Argument{
+				{Name: "target_time", Type: timestamptz, Null: true, Comment: "the last commit that counts is not later; NULL = now"},
+				{Name: "into", Type: text, Null: true, Comment: "absolute path of an empty directory, or one to make, where the agents run"},
+			},
+		}, s.askRestore),
 	}
 }
 
@@ -143,4 +151,41 @@ func (s *Schema) aboutBackup(ctx context.Context, c *call, kind string, ref back
 	}
 	c.result = strings.Join(shards, ", ")
 	return s.putJob(ctx, c, j, ref)
+}
+
+// restoreArgs are what package admin reads.
+type restoreArgs struct {
+	Target time.Time `json:"target"`
+	Into   string    `json:"into"`
+}
+
+func (s *Schema) askRestore(ctx context.Context, c *call) (catalog.Job, error) {
+	snap, err := s.snapshot()
+	if err != nil {
+		return catalog.Job{}, err
+	}
+	now := time.Now().UTC()
+	args := restoreArgs{Target: now, Into: c.text(1)}
+	if c.args[0] != nil {
+		args.Target, _ = c.args[0].(time.Time)
+	}
+	j := catalog.Job{Kind: "restore_cluster", Target: "the cluster of " + args.Target.Format(time.RFC3339)}
+	switch {
+	case !filepath.IsAbs(args.Into):
+		return j, pgerr.New(pgerr.InvalidParameterValue, "invalid value for argument \"into\": \"%s\"", args.Into).
+			WithHint("Give the absolute path of an empty directory, or of one to make.")
+	case args.Target.After(now):
+		return j, pgerr.New(pgerr.InvalidParameterValue, "target_time is in the future").WithHint("It is %s now.", now.Format(time.RFC3339))
+	}
+	for i := range snap.Shards {
+		if sh := &snap.Shards[i]; !restorable(snap.BackupsOf(sh.UID), args.Target) {
+			return j, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "shard %s has no backup that ended before %s", sh.UID, args.Target.Format(time.RFC3339Nano)).
+				WithHint("SELECT shard, min(finished_at) FROM neki.backups WHERE state IN ('done', 'partial') GROUP BY shard shows where each begins.")
+		}
+	}
+	return s.putJob(ctx, c, j, args)
+}
+
+func restorable(list []catalog.Backup, at time.Time) bool {
+	return slices.ContainsFunc(list, func(b catalog.Backup) bool { return b.Whole() && !b.FinishedAt.After(at) })
 }

@@ -115,8 +115,8 @@ func goValue(oid uint32, d datum.Datum) (any, error) {
 	case pgtype.IntervalOID:
 		return duration(d.Interval()), nil
 	case pgtype.TimestamptzOID:
-		const unixOf2000 = 946684800
-		return time.Unix(unixOf2000, 0).UTC().Add(time.Duration(d.Int()) * time.Microsecond), nil
+		const unixOf2000 = 946684800 * 1_000_000
+		return time.UnixMicro(d.Int() + unixOf2000).UTC(), nil // infinity is out of any range
 	}
 	return nil, pgerr.New(pgerr.InternalError, "no argument of type %s is known", TypeName(oid))
 }

@@ -107,7 +107,7 @@ func signature(args []Argument) string {
 // SQLName gives the name as it must be written in a call: quoted where it is a reserved word.
 func (a *Argument) SQLName() string {
 	switch a.Name {
-	case "on", "group":
+	case "on", "group", "into":
 		return quoteIdent(a.Name)
 	}
 	return a.Name

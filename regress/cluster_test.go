@@ -31,6 +31,9 @@ type devCluster struct {
 	env map[string]string
 	cmd *exec.Cmd // nil when somebody else runs it
 	dir string
+
+	data string   // its data directory; default dir/data
+	args []string // of neki dev; default those of theCluster
 }
 
 var theCluster = sync.OnceValues(startCluster) // all tests of the package share one
@@ -70,10 +73,14 @@ func startCluster() (*devCluster, error) {
 		env, err := readEnv(path)
 		return &devCluster{env: env}, err
 	}
-	bin, err := filepath.Abs(filepath.Join("..", os.Getenv("NEKI_BIN")))
-	if filepath.IsAbs(os.Getenv("NEKI_BIN")) {
-		bin, err = os.Getenv("NEKI_BIN"), nil
-	}
+	c, err := launch()
+	started = c
+	return c, err
+}
+
+// launch starts a cluster of its own in a new directory.
+func launch(args ...string) (*devCluster, error) {
+	bin, err := nekiProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -84,12 +91,19 @@ func startCluster() (*devCluster, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // Postgres runs as another user below it
 		return nil, err
 	}
-	c := &devCluster{dir: dir}
+	c := &devCluster{dir: dir, args: args}
 	if err := c.start(bin); err != nil {
 		return nil, errors.Join(err, c.stop())
 	}
-	started = c
 	return c, nil
+}
+
+func nekiProgram() (string, error) {
+	bin := os.Getenv("NEKI_BIN")
+	if filepath.IsAbs(bin) {
+		return bin, nil
+	}
+	return filepath.Abs(filepath.Join("..", bin))
 }
 
 func (c *devCluster) start(bin string) error {
@@ -106,9 +120,16 @@ func (c *devCluster) start(bin string) error {
 		return err
 	}
 	defer log.Close()
-	data := filepath.Join(c.dir, "data")
-	c.cmd = exec.Command(bin, "dev", "--data", data, "--shards", "2", "--replicas", "2", "--rdonly", "1", "--cells", "az-a,az-b,az-c",
-		"--listen", "127.0.0.1:"+strconv.Itoa(listen), "--http", "127.0.0.1:"+strconv.Itoa(http))
+	if c.data == "" {
+		c.data = filepath.Join(c.dir, "data")
+	}
+	args := c.args
+	if args == nil {
+		args = []string{"--shards", "2", "--replicas", "2", "--rdonly", "1", "--cells", "az-a,az-b,az-c"}
+	}
+	c.cmd = exec.Command(bin, append([]string{
+		"dev", "--data", c.data, "--listen", "127.0.0.1:" + strconv.Itoa(listen), "--http", "127.0.0.1:" + strconv.Itoa(http),
+	}, args...)...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if err := c.cmd.Start(); err != nil {
 		return err
@@ -126,7 +147,7 @@ func (c *devCluster) start(bin string) error {
 		case <-deadline:
 			return fmt.Errorf("neki dev was not ready within %s\n%s", startDeadline, c.logTail())
 		case <-poll.C:
-			if env, err := readEnv(filepath.Join(data, "dev.env")); err == nil {
+			if env, err := readEnv(filepath.Join(c.data, "dev.env")); err == nil {
 				c.env = env
 				return nil
 			}

@@ -88,6 +88,7 @@ func (s *shardLoop) initialise(ctx context.Context, v *view, action decide.Actio
 func (s *shardLoop) recordSystem(ctx context.Context, v *view, action decide.Action) error {
 	doc, rule := v.shard.Doc, v.shard.Rule
 	doc.SystemID, rule.SystemID = action.SystemID, action.SystemID
+	rule.Timeline = max(action.Timeline, 1)
 	if err := s.write(ctx, v, doc, rule); err != nil {
 		return err
 	}

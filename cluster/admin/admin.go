@@ -64,6 +64,8 @@ type Config struct {
 	Provider Provider
 	// Backups says when backups are taken; the agents say where they are kept.
 	Backups BackupPolicy
+	// Restored makes what is in a directory a cluster that can be started, and says how; nil: its user does.
+	Restored func(into string, shards []RestoredShard) (how string, err error)
 
 	Log      *slog.Logger      // nil discards
 	Progress func(step string) // called as it gets on, from any goroutine; nil does nothing

@@ -111,7 +111,7 @@ func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
 		return m
 	}
 	m.Known, m.Empty, m.SystemID, m.Standby = true, st.Empty, st.SystemID, st.Standby
-	m.OwnTerm = st.Promises.OwnTerm
+	m.OwnTerm, m.Seed = st.Promises.OwnTerm, st.Seed
 	if src := st.Member.Source; src != nil {
 		m.Source, m.SourceAt = src.Node, addressOf(src.Host, src.Port)
 	}

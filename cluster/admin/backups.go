@@ -132,7 +132,7 @@ func (t *backupTake) shard(ctx context.Context, uid string) error {
 	}
 	got, err := t.l.a.client(n).Backup(ctx, agent.BackupOrder{
 		Order: t.l.a.order(t.l.epoch, term, uid+"-backup"), Object: object, Topology: t.l.a.live.Snapshot().TopologyDocument.Document,
-	}, func(done, total int64) { t.progress(uid, done, total) })
+	}, func(r agent.BackupReport) { t.progress(uid, r.Done, r.Total) })
 	if err != nil {
 		return errors.Join(err, t.failed(ctx, uid, err))
 	}

@@ -64,6 +64,8 @@ func (l *leader) jobKinds() map[string]jobKind {
 		"remove_replica":  {run: l.removeReplica},
 		"set_replicas":    {run: l.setReplicas},
 		"restore_replica": {run: l.restoreReplica, beside: true}, // the shard's loop does it, one after the other
+
+		"restore_cluster": {run: l.restoreCluster, beside: true, attempts: 3},
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,10 +33,12 @@ const (
 // archiver is the archive's part of an agent.
 type archiver struct {
 	mu       sync.Mutex
-	failing  time.Time // since when pushes fail; zero: they don't
-	said     time.Time // when an event told of it
-	conflict string    // the last file that the archive holds with other content
-	taking   sync.Mutex
+	failing  time.Time  // since when pushes fail; zero: they don't
+	said     time.Time  // when an event told of it
+	conflict string     // the last file that the archive holds with other content
+	taking   sync.Mutex // held while a base backup is taken ...
+
+	recovering sync.Mutex // ... and while data of a point in time is made
 }
 
 func (a *Agent) walSocket() string { return filepath.Join(a.pg.SocketDir(), "wal.sock") }
@@ -81,16 +82,8 @@ func (a *Agent) restoreCommand() string {
 	return a.walCommand("wal-fetch", "%f", "%p")
 }
 
-// walCommand is a line for a shell; the server puts what %p and %f stand for into it.
 func (a *Agent) walCommand(verb string, args ...string) string {
-	quote := func(s string) string {
-		return "'" + strings.ReplaceAll(strings.ReplaceAll(s, "%", "%%"), "'", `'\''`) + "'"
-	}
-	words := []string{quote(a.cfg.Archive.Program), verb, quote(a.walSocket())}
-	for _, arg := range args {
-		words = append(words, `"`+arg+`"`)
-	}
-	return strings.Join(words, " ")
+	return backup.Command(a.cfg.Archive.Program, verb, a.walSocket(), args...)
 }
 
 // startArchive serves the archive. It ends after the rest of the agent: a server that stops archives what it has left.

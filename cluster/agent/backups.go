@@ -28,8 +28,11 @@ type BackupOrder struct {
 type BackupReport struct {
 	Done   int64          `json:"done,omitempty"`
 	Total  int64          `json:"total,omitempty"`
+	Step   string         `json:"step,omitempty"`
 	Backup *backup.Backup `json:"backup,omitempty"`
 	Error  *problem       `json:"error,omitempty"`
+
+	Restored *RestoredNode `json:"restored,omitempty"`
 }
 
 // ExpireOrder removes backups and the WAL that none of the others needs.
@@ -56,10 +59,12 @@ func (a *Agent) takeBackup(w http.ResponseWriter, req *http.Request) {
 	}
 	defer a.archiver.taking.Unlock()
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	a.reportBackup(req.Context(), w, func(ctx context.Context, progress func(done, total int64)) (backup.Backup, error) {
-		return r.Take(ctx, a.pg.LocalDSN("postgres"), backup.Options{
-			ID: o.Object, Node: a.cfg.Node, MaxRate: a.cfg.Archive.MaxRate, Topology: o.Topology, Progress: progress,
+	a.reportBackup(req.Context(), w, func(ctx context.Context, progress func(BackupReport)) (BackupReport, error) {
+		b, err := r.Take(ctx, a.pg.LocalDSN("postgres"), backup.Options{
+			ID: o.Object, Node: a.cfg.Node, MaxRate: a.cfg.Archive.MaxRate, Topology: o.Topology,
+			Progress: func(done, total int64) { progress(BackupReport{Done: done, Total: total}) },
 		})
+		return BackupReport{Backup: &b}, err
 	})
 }
 
@@ -83,20 +88,19 @@ func (a *Agent) beginBackup(o BackupOrder) (*backup.Repository, error) {
 
 // reportBackup writes lines while the work goes on, and what came of it.
 func (a *Agent) reportBackup(ctx context.Context, w http.ResponseWriter,
-	work func(context.Context, func(done, total int64)) (backup.Backup, error),
+	work func(context.Context, func(BackupReport)) (BackupReport, error),
 ) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	news := make(chan BackupReport, 1)
 	ended := make(chan BackupReport, 1)
 	go func() {
-		b, err := work(ctx, func(done, total int64) { offer(news, BackupReport{Done: done, Total: total}) })
+		end, err := work(ctx, func(r BackupReport) { offer(news, r) })
 		if err != nil {
 			p := problemOf(err)
-			ended <- BackupReport{Error: &p}
-			return
+			end = BackupReport{Error: &p}
 		}
-		ended <- BackupReport{Backup: &b}
+		ended <- end
 	}()
 	enc, flush := json.NewEncoder(w), http.NewResponseController(w)
 	tick := time.NewTicker(backupReportEvery)
@@ -169,33 +173,53 @@ func (a *Agent) expire(ctx context.Context, o ExpireOrder) ([]string, error) {
 }
 
 // Backup has a base backup of a primary taken, and tells how far it is.
-func (c *Client) Backup(ctx context.Context, o BackupOrder, progress func(done, total int64)) (backup.Backup, error) {
-	resp, err := c.send(ctx, http.MethodPost, "backup", o)
+func (c *Client) Backup(ctx context.Context, o BackupOrder, progress func(BackupReport)) (backup.Backup, error) {
+	end, err := c.report(ctx, "backup", o, progress)
+	if err == nil && end.Backup == nil {
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		return backup.Backup{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read only
-	return readReports(resp.Body, progress)
+	return *end.Backup, nil
 }
 
-func readReports(body io.Reader, progress func(done, total int64)) (backup.Backup, error) {
-	lines := bufio.NewScanner(body)
+// Recover has the shard's data of a point in time made for another cluster.
+func (c *Client) Recover(ctx context.Context, o RecoverOrder, progress func(BackupReport)) (RestoredNode, error) {
+	end, err := c.report(ctx, "recover", o, progress)
+	if err == nil && end.Restored == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return RestoredNode{}, err
+	}
+	return *end.Restored, nil
+}
+
+// report gives an order whose answer is a stream of reports, and the last of them.
+func (c *Client) report(ctx context.Context, name string, o any, progress func(BackupReport)) (BackupReport, error) {
+	resp, err := c.send(ctx, http.MethodPost, name, o)
+	if err != nil {
+		return BackupReport{}, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read only
+	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 0, 16<<10), maxBody)
 	for lines.Scan() {
 		var report BackupReport
 		if err := json.Unmarshal(lines.Bytes(), &report); err != nil {
-			return backup.Backup{}, err
+			return report, err
 		}
 		switch {
 		case report.Error != nil:
-			return backup.Backup{}, report.Error.asError()
-		case report.Backup != nil:
-			return *report.Backup, nil
-		case progress != nil && report.Total > 0:
-			progress(report.Done, report.Total)
+			return report, report.Error.asError()
+		case report.Backup != nil, report.Restored != nil:
+			return report, nil
+		case progress != nil:
+			progress(report)
 		}
 	}
-	return backup.Backup{}, errors.Join(io.ErrUnexpectedEOF, lines.Err())
+	return BackupReport{}, errors.Join(io.ErrUnexpectedEOF, lines.Err())
 }
 
 // Expire removes backups of the node's shard.

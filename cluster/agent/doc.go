@@ -11,6 +11,7 @@
 //	POST /v1/apply      ApplyOrder: cluster roles and stub schema of a primary
 //	POST /v1/backup     BackupOrder: a base backup of a primary; lines that tell how far it is
 //	POST /v1/expire     ExpireOrder: backups go, and the WAL that none of the others needs
+//	POST /v1/recover    RecoverOrder: the shard's data of a point in time, for another cluster; lines that tell how far it is
 //	POST /v1/start, /v1/stop, /v1/restart, /v1/reload
 //
 // Peers authenticate by mutual TLS, or by a bearer token where the API is on a loopback address. An order carries the

@@ -365,7 +365,7 @@ func (a *Agent) Status(ctx context.Context) Status {
 	promises, member := a.memory.get()
 	h, _ := a.health.latest(time.Second)
 	st := Status{
-		Node: a.cfg.Node, Shard: a.cfg.Shard, Role: a.cfg.Role, Empty: !a.pg.HasData(), SystemID: a.pg.SystemID(),
+		Node: a.cfg.Node, Shard: a.cfg.Shard, Role: a.cfg.Role, Empty: !a.pg.HasData(), Seed: a.seeded(), SystemID: a.pg.SystemID(),
 		Standby: a.pg.IsStandby(), PID: a.pg.Running(), Promises: promises, Member: member, Health: h,
 		BinDir: a.cfg.Installation.BinDir, Version: a.cfg.Version, DataDir: a.pg.DataDir(), LogTail: a.pg.LogTail(5),
 		StartedAt: a.started, Server: a.observer.look(ctx), FencedLSN: catalog.LSN(a.fencedLSN.Load()),

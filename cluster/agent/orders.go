@@ -142,6 +142,7 @@ type Status struct {
 	Shard    string         `json:"shard"`
 	Role     catalog.Role   `json:"role"` // wanted: replica or rdonly
 	Empty    bool           `json:"empty"`
+	Seed     bool           `json:"seed,omitempty"` // it holds restored data that belongs to no shard yet
 	SystemID string         `json:"system_id,omitempty"`
 	Standby  bool           `json:"standby"`
 	PID      int            `json:"pid"`

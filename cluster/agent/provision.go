@@ -28,6 +28,13 @@ func (r *runner) provision(ctx context.Context, o ProvisionOrder) (Result, error
 		return Result{}, err
 	}
 	var did []string
+	seed := r.a.seeded() && o.Source == nil
+	if seed {
+		if err := r.a.memory.changePromises(func(p *Promises) { p.OwnTerm = o.Term }); err != nil {
+			return Result{}, err
+		}
+		did = append(did, r.a.cfg.Node+": took over restored data")
+	}
 	if !r.a.pg.HasData() {
 		if o.Source == nil { // before there is data, so that data found after a crash is known to be of this order
 			if err := r.a.memory.changePromises(func(p *Promises) { p.OwnTerm = o.Term }); err != nil {
@@ -63,6 +70,11 @@ func (r *runner) provision(ctx context.Context, o ProvisionOrder) (Result, error
 	if !r.a.pg.Ready() {
 		return Result{}, pgerr.New(pgerr.CannotConnectNow, "node %s is provisioned but not up yet", r.a.cfg.Node).
 			WithDetail("%s", r.a.pg.LogTail(5))
+	}
+	if seed {
+		if err := r.a.endSeed(); err != nil {
+			return Result{}, err
+		}
 	}
 	return Result{SystemID: id, Done: did}, nil
 }

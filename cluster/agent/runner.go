@@ -167,6 +167,10 @@ func (r *runner) ensureRunning(ctx context.Context) {
 	if !r.a.pg.HasData() {
 		return
 	}
+	if p, _ := r.a.memory.get(); p.OwnTerm == 0 && r.a.seeded() {
+		r.a.setPhase(catalog.StateStopped, "restored data that waits to be a shard's")
+		return
+	}
 	if _, member := r.a.memory.get(); member.Hold != "" {
 		r.a.setPhase(catalog.StateFenced, "%s", member.Hold)
 		return

@@ -100,6 +100,7 @@ func (a *Agent) routes() http.Handler {
 	mux.HandleFunc("POST /v1/prepared", a.handlePrepared)
 	mux.HandleFunc("POST /v1/backup", a.takeBackup)
 	mux.HandleFunc("POST /v1/expire", a.expireBackups)
+	mux.HandleFunc("POST /v1/recover", a.recoverInto)
 	plain := func(o Order) Order { return o }
 	ofLead := func(o LeadOrder) Order { return o.Order }
 	ofReplace := func(o ReplaceOrder) Order { return o.Order }

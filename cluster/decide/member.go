@@ -50,16 +50,18 @@ type Switch struct {
 
 // Member is what is known of one instance: what its agent's status said last.
 type Member struct {
-	ID       string
-	Rdonly   bool
-	Cell     string
-	Desired  string // one of catalog's Desired constants; "" = run
-	Reason   string // for Desired
-	Request  string // who asked for Desired, and when: ids sort by time. "" = nobody yet
-	Tries    int    // how often it was to be restored since it was whole last
-	Address  string // host:port of its Postgres
-	Known    bool   // its agent has answered this look; the rest is what it said
-	Empty    bool
+	ID      string
+	Rdonly  bool
+	Cell    string
+	Desired string // one of catalog's Desired constants; "" = run
+	Reason  string // for Desired
+	Request string // who asked for Desired, and when: ids sort by time. "" = nobody yet
+	Tries   int    // how often it was to be restored since it was whole last
+	Address string // host:port of its Postgres
+	Known   bool   // its agent has answered this look; the rest is what it said
+	Empty   bool
+	// Seed: it holds data that was restored from another cluster's backups, for a shard that doesn't exist yet.
+	Seed     bool
 	SystemID string
 	OwnTerm  int64  // in which it was told to lead
 	Standby  bool   // it has standby.signal

@@ -79,6 +79,7 @@ type Action struct {
 	Node     string
 	Source   string
 	SystemID string
+	Timeline int32 // of Record: the shard's first
 	Peers    []string
 	Standbys []string
 	Acks     int
@@ -219,18 +220,21 @@ func Acks(policy string) int {
 	return 1
 }
 
-// begin chooses the first primary, among empty members only.
+// begin chooses the first primary: the member that holds the shard's restored data, or else among empty ones.
 func begin(s Shard, v *Verdict) {
 	if s.Doc.SystemID != "" {
 		v.problem("the shard has data (system %s) but no primary", s.Doc.SystemID)
 		return
 	}
-	able := 0
-	first := ""
+	able, first, seeded := 0, "", false
 	for _, m := range s.Members {
 		switch {
 		case !m.Known:
 			v.problem("node %s doesn't answer: it may hold data", m.ID)
+		case m.Seed && seeded:
+			v.problem("node %s holds restored data, and so does another", m.ID)
+		case m.Seed:
+			able, first, seeded = able+1, m.ID, true
 		case !m.Empty:
 			v.problem("node %s holds data (system %s) that the shard doesn't know of", m.ID, m.SystemID)
 		case !m.Rdonly:
@@ -261,15 +265,15 @@ func initialise(s Shard, v *Verdict) {
 	case len(v.Problems) > 0:
 	case p == nil || !p.Known:
 		v.problem("node %s, chosen as the first primary, doesn't answer", s.Doc.Primary)
-	case !p.Empty && p.OwnTerm != s.Doc.Term:
+	case !p.Empty && !p.Seed && p.OwnTerm != s.Doc.Term:
 		v.problem("node %s, chosen as the first primary, holds data (system %s) of another origin", p.ID, p.SystemID)
 	case p.Busy:
-	case p.Empty:
+	case p.Empty || p.Seed:
 		v.do(Action{Kind: Init, Node: p.ID})
 	case !p.Up: // its agent starts it by itself
 		v.problem("node %s, the first primary, is not up yet", p.ID)
 	default:
-		v.do(Action{Kind: Record, SystemID: p.SystemID})
+		v.do(Action{Kind: Record, SystemID: p.SystemID, Timeline: p.Timeline})
 	}
 }
 

@@ -236,3 +236,23 @@ func syncDir(dir string) error {
 	defer d.Close() //nolint:errcheck // opened for reading
 	return d.Sync()
 }
+
+// ReadSettings reads the included file as WriteSettings writes it; what a copied data directory brought along.
+func (p *Instance) ReadSettings() (Settings, error) {
+	text, err := os.ReadFile(filepath.Join(p.DataDir(), SettingsFile))
+	if os.IsNotExist(err) {
+		return Settings{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := Settings{}
+	for line := range strings.Lines(string(text)) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " = '")
+		if !ok || strings.HasPrefix(name, "#") {
+			continue
+		}
+		s[name] = strings.ReplaceAll(strings.TrimSuffix(value, "'"), "''", "'")
+	}
+	return s, nil
+}

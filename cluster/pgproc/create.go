@@ -210,3 +210,8 @@ func (p *Instance) checkStopped() error {
 	}
 	return p.killLeftovers()
 }
+
+// Fill has a function fill an empty data directory, which appears whole or not at all; noSync leaves it unflushed.
+func (p *Instance) Fill(noSync bool, fill func(dir string) error) error {
+	return p.create(noSync, fill)
+}

@@ -254,6 +254,9 @@ func (d *dev) startCatalog(ctx context.Context) error {
 	if _, err := store.Delete(ctx, catalog.LeaderKey(devCluster), catalog.Always()); err != nil {
 		return err
 	}
+	if err := d.restoreTopology(ctx); err != nil {
+		return err
+	}
 	d.live = catalog.NewLive(store, devCluster, d.log)
 	d.client = newHTTPClient(nil)
 	feed := &agent.Feed{Live: d.live, HTTP: d.client, Token: d.token, Log: d.log}
@@ -324,7 +327,7 @@ func (d *dev) startAdmin(context.Context) error {
 		return err
 	}
 	a, err := admin.New(admin.Config{
-		Cluster: devCluster, ID: devAdmin, Backups: policy, Store: d.store, Live: d.live, Token: d.token, Listen: "127.0.0.1:0",
+		Cluster: devCluster, ID: devAdmin, Backups: policy, Restored: d.restored, Store: d.store, Live: d.live, Token: d.token, Listen: "127.0.0.1:0",
 		Profiles: []catalog.Profile{{Name: devProfile, Replicas: d.o.replicas, Rdonly: d.o.rdonly, Default: true}},
 		Shards:   shards, Superuser: admin.Login{Name: devSuperuser, Password: d.state.Password}, Stubs: stubSchema(), Provider: d,
 		Poll: values.DiscoveryPoll, Log: d.log, Progress: func(step string) { d.out.step("%s", step) },
