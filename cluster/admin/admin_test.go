@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 		supervise(dir)
 		return
 	}
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "wal-") {
+		os.Exit(walCommand(os.Args[1:]))
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -55,6 +58,7 @@ type world struct {
 	progress func(step string)
 	settings pgproc.Settings // of all servers
 	provider admin.Provider
+	archive  agent.Archive
 
 	mu      sync.Mutex
 	ports   map[string]int
@@ -145,7 +149,7 @@ func (w *world) agent(shard, node string, role catalog.Role, stop bool) *part {
 	a, err := agent.New(agent.Config{
 		Cluster: clusterName, Node: node, Shard: shard, Role: role, Dir: filepath.Join(w.dir, node), Port: w.port(node),
 		Installation: w.inst, Account: w.acct, Store: w.store, Token: token, StopPostgres: stop,
-		Settings: pgproc.Settings{"fsync": "off"}.With(w.settings), Progress: w.progress,
+		Settings: pgproc.Settings{"fsync": "off"}.With(w.settings), Progress: w.progress, Archive: w.archive,
 	})
 	if err != nil {
 		w.t.Fatal(err)

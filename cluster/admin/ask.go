@@ -123,7 +123,7 @@ func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
 	if st.Member.Source != nil {
 		m.FollowTerm, m.Archive = st.Member.Term, st.Member.Archive
 	}
-	m.Busy, m.Restored, m.Damage = st.Work != nil, st.Member.Restored, st.Damage
+	m.Busy, m.Restored, m.Damage, m.Archived = st.Work != nil, st.Member.Restored, st.Damage, st.Archived
 	o := st.Server
 	m.Up, m.Primary, m.Streaming, m.LastMsg, m.Timeline = o.Up, o.Primary, o.Streaming, o.LastMsg, o.Timeline
 	m.ReceiveLSN, m.ReplayLSN, m.Replayed, m.ReplayPaused = o.ReceiveLSN, o.ReplayLSN, o.Replayed, o.ReplayPaused

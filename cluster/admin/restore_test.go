@@ -2,6 +2,9 @@ package admin_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +15,8 @@ import (
 	"neki/catalog"
 	"neki/catalog/memstore"
 	"neki/cluster/admin"
+	"neki/cluster/agent"
+	"neki/cluster/backup"
 	"neki/cluster/pgproc"
 )
 
@@ -84,7 +89,6 @@ func TestGapIsRestoredByCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.fillLog(members[0], 6)
-	w.must(members[0], "SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'neki_sh1_c'", "lost")
 	w.agent("sh1", away, catalog.RoleReplica, false)
 	w.until(a.Live(), "restore of "+away, func(s *catalog.Snapshot) bool { return s.Node(away).Desired == catalog.DesiredRestore })
 	w.whole(a, away)
@@ -190,5 +194,148 @@ func TestReplicasComeAndGo(t *testing.T) {
 	ws.check("sh1-c")
 	if n := ws.errors.Load(); n != 0 {
 		t.Errorf("writers met %d errors", n)
+	}
+}
+
+// walCommand is what Postgres calls of this program to archive a file of WAL, and to get one back.
+func walCommand(args []string) int {
+	ctx := context.Background()
+	var err error
+	switch args[0] {
+	case "wal-push":
+		err = backup.SendWAL(ctx, args[1], args[2])
+	case "wal-fetch":
+		err = backup.ReceiveWAL(ctx, args[1], args[2], args[3])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// withArchive gives the world's agents an archive, and its directory.
+func (w *world) withArchive() string {
+	w.t.Helper()
+	self, err := os.Open(os.Args[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer self.Close() //nolint:errcheck // opened for reading
+	program := filepath.Join(w.dir, "program")
+	out, err := os.OpenFile(program, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := io.Copy(out, self); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	dir := filepath.Join(w.dir, "archive")
+	store, err := backup.NewDirStore(dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.archive = agent.Archive{Store: store, Program: program}
+	return dir
+}
+
+// archivedAll waits until the primary's full segments are in the archive, and gives the last of them.
+func (w *world) archivedAll(live *catalog.Live, node string) string {
+	w.t.Helper()
+	last, err := w.query(node, "SELECT pg_walfile_name(pg_switch_wal())")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.until(live, last+" in the archive", func(*catalog.Snapshot) bool {
+		got, err := w.query(node, "SELECT last_archived_wal FROM pg_stat_archiver")
+		return err == nil && got >= last
+	})
+	return last
+}
+
+// status asks a node's agent.
+func (w *world) status(live *catalog.Live, node string) agent.Status {
+	w.t.Helper()
+	st, err := (&agent.Client{URL: live.Snapshot().Node(node).AgentURL, HTTP: w.http, Token: token}).Status(w.soon())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return st
+}
+
+// H11, H12: a replica was away while the primary wrote more than its slot may keep. What only the archive has it takes from there, and
+// its data stays. When it is away again, and the archive is without that, too, it is restored from the last backup; so is a replica that
+// is added. The primary is not copied, its term stays, and clients see nothing.
+func TestGapIsClosedByArchiveAndBackup(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	w := newWorld(t, store)
+	w.settings, w.provider = fewSegments, w
+	dir := w.withArchive()
+	a, agents, ws, end := failoverWorld(t, w)
+	live, primary, away := a.Live(), members[0], members[2]
+	leave := func(p *part) {
+		t.Helper()
+		w.end(p)
+		if err := w.servers[away].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		at := w.status(live, primary).Server.ReceiveLSN
+		w.fillLog(primary, 4)
+		w.archivedAll(live, primary)
+		w.exec(primary, "CHECKPOINT")
+		w.until(live, "loss of what "+away+" needs", func(*catalog.Snapshot) bool { return w.status(live, primary).Server.OldestLSN > at })
+	}
+	leave(agents[away])
+	id := w.servers[away].SystemID()
+	back := w.agent("sh1", away, catalog.RoleReplica, false)
+	w.until(live, away+" streaming again", func(s *catalog.Snapshot) bool { return healthy(s, primary, away) })
+	if n, st := live.Snapshot().Node(away), w.status(live, away); n.Request != "" || st.Filled != nil {
+		t.Errorf("the archive was to do: %+v, %+v", n, st.Filled)
+	}
+
+	leave(back)
+	if j := w.do(live, catalog.Job{Kind: "backup", Shard: "sh1", Target: "shard sh1", By: "test", Args: []byte(`{"kind": "manual"}`)}); j.State != catalog.JobDone {
+		t.Fatalf("%+v", j)
+	}
+	list, err := backup.NewRepository(w.archive.Store, clusterName, "sh1", id, slog.New(slog.DiscardHandler)).Backups(w.soon())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("backups %+v, %v", list, err)
+	}
+	first := backup.SegmentOf(1, list[0].StartLSN, backup.DefaultSegmentSize).Name(backup.DefaultSegmentSize)
+	segments, err := filepath.Glob(filepath.Join(dir, clusterName, "sh1", id, "wal", "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range segments {
+		if filepath.Base(path) < first {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.agent("sh1", away, catalog.RoleReplica, false)
+	w.until(live, "restore of "+away, func(s *catalog.Snapshot) bool { return s.Node(away).Request != "" })
+	add := w.do(live, catalog.Job{Kind: "add_replica", Shard: "sh1", Target: "shard sh1", By: "test", Args: []byte("{}")})
+	w.whole(a, away)
+	for _, node := range []string{away, "sh1-d"} {
+		if st := w.status(live, node); st.Filled == nil || !strings.HasPrefix(st.Filled.Step, "restored from backup "+list[0].ID) || st.Member.Archive {
+			t.Errorf("%s: %+v", node, st)
+		}
+		w.must(node, "SELECT current_setting('restore_command')", "")
+	}
+	if add.State != catalog.JobDone || !strings.Contains(add.Step, "restored from backup") || add.BytesDone != list[0].Bytes {
+		t.Errorf("%+v", add)
+	}
+	ws.progress(20)
+	end()
+	for _, m := range append(slices.Clone(members), "sh1-d") {
+		ws.check(m)
+	}
+	if r := live.Snapshot().Rule("sh1"); r.Term != 1 || r.Leader != primary || ws.errors.Load() != 0 {
+		t.Errorf("%s leads in term %d; writers met %d errors", r.Leader, r.Term, ws.errors.Load())
 	}
 }

@@ -75,6 +75,7 @@ type Agent struct {
 	work       atomic.Pointer[Work] // the long order in hand
 	filled     atomic.Pointer[Work] // what the data was made of last
 	damage     atomic.Pointer[string]
+	archived   atomic.Pointer[archiveAnswer]
 	inForce    atomic.Pointer[inForce]
 	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not
 	fencedLSN  atomic.Uint64 // of a primary that resigned; 0 = not proven
@@ -208,6 +209,7 @@ func (a *Agent) run(ctx context.Context) error {
 	group.Go(func() error { return a.probes(gctx) })
 	group.Go(func() error { return a.guards(gctx) })
 	group.Go(func() error { return a.register(gctx) })
+	group.Go(func() error { return a.watchArchive(gctx) })
 	group.Go(func() error { return a.runOrders(gctx) })
 	err = group.Wait()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {

@@ -21,10 +21,13 @@ func (a *Agent) settings() pgproc.Settings {
 	}
 	s = s.With(a.cfg.Settings).With(a.archiveSettings())
 	s["cluster_name"] = a.cfg.Node
-	s["primary_conninfo"], s["primary_slot_name"] = "", ""
+	s["primary_conninfo"], s["primary_slot_name"], s["restore_command"] = "", "", ""
 	if m.Source != nil && decide.Sources(p, m.Term) {
 		s["primary_conninfo"] = a.replicationDSN(*m.Source)
 		s["primary_slot_name"] = SlotName(a.cfg.Node)
+		if command := a.restoreCommand(); m.Archive && command != "" { // members that acknowledge never: it holds up a takeover
+			s["restore_command"] = command
+		}
 	}
 	s["synchronous_standby_names"] = pgproc.FencedStandbys
 	if p.ResignedTerm != 0 && p.ResignedTerm == p.OwnTerm && p.RevokedBelowTerm <= p.OwnTerm {

@@ -372,6 +372,7 @@ func (a *Agent) Status(ctx context.Context) Status {
 	}
 	st.Exited = a.exited.Load() && a.pg.Running() == 0
 	st.Hung = a.hung.Load() && a.pg.Running() != 0
+	st.Archived = a.archivedNow(&st.Server)
 	st.Work, st.Filled = a.work.Load(), a.filled.Load()
 	if d := a.damage.Load(); d != nil && st.Standby {
 		st.Damage = *d

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 	"neki/internal/pgerr"
 
@@ -160,9 +161,10 @@ type Status struct {
 	SelfFencedFor time.Duration `json:"self_fenced_for_ns,omitempty"`
 	FencedLSN     catalog.LSN   `json:"fenced_lsn,omitempty"`
 
-	Damage string `json:"damage,omitempty"` // what is wrong with the data for good
-	Work   *Work  `json:"work,omitempty"`   // an order that takes long is under way
-	Filled *Work  `json:"filled,omitempty"` // what this agent made the data of last
+	Archived decide.Archived `json:"archived,omitempty"` // the archive's answer about what Server needs next
+	Damage   string          `json:"damage,omitempty"`   // what is wrong with the data for good
+	Work     *Work           `json:"work,omitempty"`     // an order that takes long is under way
+	Filled   *Work           `json:"filled,omitempty"`   // what this agent made the data of last
 
 	BinDir    string    `json:"bin_dir"`
 	Version   string    `json:"version"`

@@ -2,13 +2,16 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"neki/catalog"
+	"neki/cluster/backup"
 	"neki/cluster/pgproc"
 	"neki/internal/pgerr"
 )
@@ -35,6 +38,14 @@ func (r *runner) copied(begun *Work) func(done, total int64) {
 // refilled makes the data of an empty data directory: from the newest backup that will do, else by a copy. follows is the
 // leader, whose slot for this node keeps the WAL meanwhile. It gives what it did, in words.
 func (r *runner) refilled(ctx context.Context, f Fill, follows Source, systemID string) (string, error) {
+	if repository := r.a.RepositoryOf(systemID); f.Backup && systemID != "" && repository != nil {
+		what, err := r.fromBackup(ctx, repository, f)
+		if err == nil || ctx.Err() != nil {
+			return what, err
+		}
+		r.a.log.Warn("no backup was restored: copying instead", "error", err)
+		r.a.record(ctx, catalog.Event{Kind: "restore", Detail: "no backup was restored, a copy is made instead: " + err.Error()})
+	}
 	from := follows
 	if f.Copy != nil {
 		from = *f.Copy
@@ -55,6 +66,51 @@ func (r *runner) refilled(ctx context.Context, f Fill, follows Source, systemID 
 		return "", pgerr.New(pgerr.ObjectNotInPrerequisiteState, "%s holds system %s, not %s", from.Node, id, systemID)
 	}
 	return r.filled("copied from " + from.Node), nil
+}
+
+// fromBackup restores the newest backup from which the archive reaches to the log that the leader has. What the leader
+// wrote since comes from the archive, so it is read until the node streams.
+func (r *runner) fromBackup(ctx context.Context, repository *backup.Repository, f Fill) (string, error) {
+	r.working(f.Request, "looking for a backup")
+	b, err := usableBackup(ctx, repository, f)
+	if err != nil {
+		return "", err
+	}
+	w := r.working(f.Request, "restoring backup %s", b.ID)
+	err = r.a.pg.Restore(r.a.noSync(), func(dir string) error {
+		_, err := repository.Restore(ctx, b.ID, dir, backup.RestoreOptions{Own: r.a.cfg.Account.Own, Progress: r.copied(w)})
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := r.a.memory.changeMember(func(m *Member) { m.Archive = true }); err != nil {
+		return "", err
+	}
+	return r.filled("restored from backup " + b.ID), nil
+}
+
+// usableBackup gives the newest backup from which the archive reaches, without a gap, to where the leader's own log begins.
+func usableBackup(ctx context.Context, repository *backup.Repository, f Fill) (b backup.Backup, err error) {
+	list, err := repository.Backups(ctx)
+	if err != nil {
+		return b, err
+	}
+	if f.SourceOldest == 0 || f.SourceTimeline == 0 {
+		return b, errors.New("where the leader's log begins is not known")
+	}
+	why := errors.New("there is none")
+	for _, b := range slices.Backward(list) {
+		reach, err := repository.Contiguous(ctx, b, f.SourceTimeline)
+		if err != nil {
+			return b, err
+		}
+		if reach.End >= f.SourceOldest {
+			return b, nil
+		}
+		why = fmt.Errorf("from backup %s the archive reaches to %s, the leader's log begins at %s", b.ID, reach.End, f.SourceOldest)
+	}
+	return b, why
 }
 
 // filled notes what the data was made of, and gives it with the bytes.

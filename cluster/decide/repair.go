@@ -64,6 +64,8 @@ func (s *Shard) tendRestore(v *Verdict, l, m *Member, cohort bool) {
 		s.refill(v, l, m, cohort)
 	case m.Broken:
 		s.fault(v, l, m, cohort, "its data was not replaced whole")
+	case m.Damage != "":
+		s.fault(v, l, m, cohort, "ReplicaCorrupt: "+m.Damage)
 	case m.Exited && m.ExitedFor >= s.Timing.Restart:
 		s.fault(v, l, m, cohort, "its Postgres does not start")
 	case s.gapLasts(m):
