@@ -206,6 +206,9 @@ func (c *Session) readBind(o *op, f *fields) *pgerr.Error {
 	if err := c.refer(o, name); err != nil {
 		return err
 	}
+	if err := c.refuseSequenceState(o.plan); err != nil {
+		return err
+	}
 	o.replaced.portal = c.portalPlan(portal)
 	if o.replaced.portal != nil && len(portal) > 0 {
 		o.replaced.name = string(portal)

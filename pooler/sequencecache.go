@@ -2,43 +2,56 @@ package pooler
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"neki/internal/pgerr"
+	"neki/sqlparse"
 )
 
 // SequenceName names a sequence of a database.
 type SequenceName struct{ Database, Schema, Name string }
 
-// SequenceFetch reserves up to n values of a sequence, at least one, by SequenceQuery on the primary of the shard that has
-// it: see catalog.Topology.SequenceGroup.
+// SequenceFetch reserves up to n values of a sequence, at least one, by sequenceSQL on the primary of the shard that has it:
+// see catalog.Topology.SequenceGroup.
 type SequenceFetch func(ctx context.Context, name SequenceName, n int) ([]int64, error)
 
-// SequenceQuery takes up to $2 (int4) values of the sequence $1 (text, an identifier as regclass reads it). It asks for no
-// more than are left of one that does not cycle: nextval would fail, and have used them up.
-const SequenceQuery = `SELECT pg_catalog.nextval(s.seqrelid::pg_catalog.regclass)
+// sequenceSQL takes up to n values of a sequence. It asks for no more than are left of one that does not cycle: nextval would
+// fail, and have used them up.
+func sequenceSQL(name SequenceName, n int) string {
+	literal := sqlparse.QuoteLiteral(sqlparse.QuoteIdent(name.Schema) + "." + sqlparse.QuoteIdent(name.Name))
+	return fmt.Sprintf(`SELECT pg_catalog.nextval(s.seqrelid::pg_catalog.regclass)
 FROM pg_catalog.pg_sequence s CROSS JOIN LATERAL pg_catalog.generate_series(1::pg_catalog.int8,
-  CASE WHEN s.seqcycle THEN $2::pg_catalog.int4 ELSE greatest(1, least($2::pg_catalog.int4, pg_catalog.trunc(
+  CASE WHEN s.seqcycle THEN %[1]d::pg_catalog.int4 ELSE greatest(1, least(%[1]d::pg_catalog.int4, pg_catalog.trunc(
     (CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END::pg_catalog.numeric
       - coalesce(pg_catalog.pg_sequence_last_value(s.seqrelid), s.seqstart::pg_catalog.numeric - s.seqincrement))
     / s.seqincrement))) END::pg_catalog.int8)
-WHERE s.seqrelid = $1::pg_catalog.text::pg_catalog.regclass`
+WHERE s.seqrelid = %[2]s::pg_catalog.regclass`, n, literal)
+}
 
-// SequenceCache hands out values of sequences that it has reserved in batches. Values that were reserved and not handed out
-// when the gateway ends are gaps, as are those of a server's own CACHE; and as there, values of several gateways are not in
-// the order of time. It is safe for concurrent use and starts no goroutine.
+// SequenceCache hands out values of sequences that it has reserved in batches, for each role its own: it is the server that
+// lets a role have them. Values that were reserved and not handed out when the gateway ends are gaps, as are those of a
+// server's own CACHE; and as there, values of several gateways are not in the order of time. It is safe for concurrent use
+// and starts no goroutine.
+//
+// Nobody waits for another's fetch, who may hold what that waits for: meanwhile others fetch what they need themselves.
 type SequenceCache struct {
-	fetch SequenceFetch
-
 	mu  sync.Mutex
-	all map[SequenceName]*reserved
+	all map[sequenceUse]*reserved
+}
+
+// sequenceUse is a sequence as a role uses it.
+type sequenceUse struct {
+	SequenceName
+	role string
 }
 
 // reserved is what is left of one sequence's batch.
 type reserved struct {
-	turn   chan struct{} // holds one token while somebody takes values, and fetches them if need be
-	values []int64
-	batch  int // size of the next
+	schema   int64 // the revision of the schema that it was fetched under
+	values   []int64
+	batch    int // size of the next
+	fetching bool
 }
 
 // Sizes of batches: a sequence that is used much gets larger ones, which bounds round trips, and one that is not leaves
@@ -52,51 +65,69 @@ const (
 const maxSequences = 4096
 
 // NewSequenceCache makes an empty cache.
-func NewSequenceCache(fetch SequenceFetch) *SequenceCache {
-	return &SequenceCache{fetch: fetch, all: map[SequenceName]*reserved{}}
-}
+func NewSequenceCache() *SequenceCache { return &SequenceCache{all: map[sequenceUse]*reserved{}} }
 
-// Next gives the next value of a sequence.
-func (c *SequenceCache) Next(ctx context.Context, name SequenceName) (int64, error) {
-	var one [1]int64
-	got, err := c.Append(ctx, one[:0], name, 1)
-	if err != nil {
-		return 0, err
-	}
-	return got[0], nil
-}
-
-// Append appends the next n values of a sequence: those of a statement that inserts n rows.
-func (c *SequenceCache) Append(ctx context.Context, dst []int64, name SequenceName, n int) ([]int64, error) {
-	r := c.of(name)
-	select {
-	case r.turn <- struct{}{}:
-	case <-ctx.Done():
-		return dst, ctx.Err()
-	}
-	defer func() { <-r.turn }()
-	for {
-		take := min(n, len(r.values))
-		dst = append(dst, r.values[:take]...)
-		r.values = r.values[take:]
-		if n -= take; n == 0 {
-			return dst, nil
+// Append appends the next n values of a sequence: those of a statement that inserts n rows. Values that were fetched under
+// another revision of the schema are not handed out: the sequence may have been restarted.
+func (c *SequenceCache) Append(
+	ctx context.Context, dst []int64, use sequenceUse, schema int64, n int, fetch SequenceFetch,
+) ([]int64, error) {
+	for n > 0 {
+		values, r, size := c.take(use, schema, n)
+		if r == nil {
+			dst, n = append(dst, values...), n-len(values)
+			continue
 		}
-		values, err := c.fetch(ctx, name, max(r.batch, min(n, largestBatch)))
+		values, err := fetch(ctx, use.SequenceName, size)
+		if err == nil && len(values) == 0 {
+			err = pgerr.New(pgerr.UndefinedTable, "relation \"%s.%s\" does not exist", use.Schema, use.Name)
+		}
+		own := min(n, len(values))
+		if size > n {
+			c.fetched(r, schema, values[own:])
+		}
 		if err != nil {
 			return dst, err
 		}
-		if len(values) == 0 {
-			return dst, pgerr.New(pgerr.UndefinedTable, "relation \"%s.%s\" does not exist", name.Schema, name.Name)
-		}
-		r.values, r.batch = values, min(2*r.batch, largestBatch)
+		dst, n = append(dst, values[:own]...), n-own
+	}
+	return dst, nil
+}
+
+// take takes up to n values that are there; with none, it gives the record for which size values are to be fetched.
+func (c *SequenceCache) take(use sequenceUse, schema int64, n int) (values []int64, r *reserved, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r = c.of(use)
+	if r.schema != schema {
+		r.values, r.schema = nil, schema
+	}
+	if len(r.values) > 0 {
+		n = min(n, len(r.values))
+		values, r.values = r.values[:n], r.values[n:]
+		return values, nil, 0
+	}
+	size = min(n, largestBatch)
+	if !r.fetching && r.batch > size {
+		r.fetching, size = true, r.batch
+		r.batch = min(2*r.batch, largestBatch)
+	}
+	return nil, r, size
+}
+
+// fetched puts what is left of a fetch into the record.
+func (c *SequenceCache) fetched(r *reserved, schema int64, rest []int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.fetching = false
+	if r.schema == schema {
+		r.values = rest
 	}
 }
 
-func (c *SequenceCache) of(name SequenceName) *reserved {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.all[name]
+// of gives the record of a sequence. The caller holds mu.
+func (c *SequenceCache) of(use sequenceUse) *reserved {
+	r := c.all[use]
 	if r == nil {
 		for other := range c.all {
 			if len(c.all) < maxSequences {
@@ -104,26 +135,19 @@ func (c *SequenceCache) of(name SequenceName) *reserved {
 			}
 			delete(c.all, other) // its values become gaps
 		}
-		r = &reserved{turn: make(chan struct{}, 1), batch: firstBatch}
-		c.all[name] = r
+		r = &reserved{batch: firstBatch}
+		c.all[use] = r
 	}
 	return r
 }
 
-// Forget drops what is reserved of a sequence: after setval, ALTER SEQUENCE and DROP through this gateway, which it must see.
-func (c *SequenceCache) Forget(name SequenceName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.all, name)
-}
-
-// ForgetAll drops all that is reserved in a database.
+// ForgetAll drops all that is reserved in a database: after setval through this gateway, which it must see.
 func (c *SequenceCache) ForgetAll(database string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name := range c.all {
-		if name.Database == database {
-			delete(c.all, name)
+	for use := range c.all {
+		if use.Database == database {
+			delete(c.all, use)
 		}
 	}
 }

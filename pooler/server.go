@@ -84,26 +84,27 @@ const defaultMaxClients = 10_000
 
 // Server is a gateway.
 type Server struct {
-	cfg      Config
-	log      *slog.Logger
-	params   atomic.Pointer[settings.Parameters]
-	interner *settings.Interner
-	pools    *backend.Pools
-	planner  *plan.Planner
-	prepared *backend.Statements
-	picker   backend.Picker
-	control  *control
-	roles    *roles
-	floors   *floors
-	holds    holds
-	dbs      *databases
-	keys     *pgwire.KeySpace
-	auth     *pgwire.Authenticator
-	rules    atomic.Pointer[Auth]
-	work     workPool
-	metrics  *Metrics
-	started  time.Time
-	clock    atomic.Pointer[time.Time] // as the sweeper last saw it
+	cfg       Config
+	log       *slog.Logger
+	params    atomic.Pointer[settings.Parameters]
+	interner  *settings.Interner
+	pools     *backend.Pools
+	planner   *plan.Planner
+	prepared  *backend.Statements
+	picker    backend.Picker
+	control   *control
+	roles     *roles
+	floors    *floors
+	holds     holds
+	dbs       *databases
+	sequences *SequenceCache
+	keys      *pgwire.KeySpace
+	auth      *pgwire.Authenticator
+	rules     atomic.Pointer[Auth]
+	work      workPool
+	metrics   *Metrics
+	started   time.Time
+	clock     atomic.Pointer[time.Time] // as the sweeper last saw it
 
 	sessions   registry
 	goroutines sync.WaitGroup
@@ -165,6 +166,7 @@ func New(cfg Config) (*Server, error) {
 	s.roles = newRoles(s.control, s.groupsOfRules)
 	s.floors = newFloors(s)
 	s.dbs = newDatabases(s)
+	s.sequences = NewSequenceCache()
 	s.sessions.init(cfg.MaxClients)
 	return s, nil
 }

@@ -57,10 +57,11 @@ type Session struct {
 	phase    phase
 	status   byte // I, T or E, as the client was told
 	tx       transaction
-	ownTypes bool     // a statement's parameters were given types of a user's
-	stx      *shardTx // the transaction's shards; nil: it is on the lease alone
-	open     bool     // messages were sent since the last Sync
-	copyEx   bool     // the COPY was begun by the extended protocol
+	given    sequenceValues // what the gateway itself has handed out of sequences
+	ownTypes bool           // a statement's parameters were given types of a user's
+	stx      *shardTx       // the transaction's shards; nil: it is on the lease alone
+	open     bool           // messages were sent since the last Sync
+	copyEx   bool           // the COPY was begun by the extended protocol
 
 	lease *backend.ServerConn // in use by the present statement, segment or transaction
 	home  *backend.ServerConn // pinned to this session; may be the lease too

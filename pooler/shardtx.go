@@ -123,6 +123,8 @@ func (c *Session) enter(role catalog.Role, shard string, snap *catalog.Snapshot)
 		return errFailedTx
 	case c.lease != nil && (shard == "" || c.status == 'E'):
 		return nil
+	case shard == "" && len(t.members) == 1:
+		shard = t.members[0].place.shard
 	case shard == "":
 		shard = homeShard(snap)
 	}

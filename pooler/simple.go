@@ -37,6 +37,17 @@ func (c *Session) query(m message) error {
 	if err != nil {
 		return c.refuseQuery(pgerr.From(err))
 	}
+	raw := m.raw
+	if c.asksSequenceState(parts) {
+		own, err := c.withSequenceState(text, parts)
+		if err == nil && own != "" {
+			text, raw = []byte(own), backend.AppendQuery(nil, own)
+			parts, err = c.planAll(parts[:0], text, snap)
+		}
+		if err != nil {
+			return c.refuseQuery(pgerr.From(err))
+		}
+	}
 	w.parts = parts
 	w.text = text
 	for i := range parts {
@@ -46,7 +57,7 @@ func (c *Session) query(m message) error {
 	}
 	if c.allServers(parts) && c.refusedReset(parts) < 0 &&
 		(len(parts) == 1 || len(snap.Shards) == 1 || !c.severalParts(text, parts, snap)) {
-		return c.forwardQuery(text, m.raw, parts, snap)
+		return c.forwardQuery(text, raw, parts, snap)
 	}
 	return c.runParts(text, parts, snap)
 }

@@ -93,8 +93,27 @@ func (s *spread) learnTypes() error {
 // evaluate computes the row of values that must be the same on all shards.
 func (s *spread) evaluate(snap *catalog.Snapshot) error {
 	e := s.plan.Spread.Eval
-	if err := s.leaseOne(e.Shard, snap); err != nil {
+	row := make([][]byte, e.Columns)
+	if err := s.takeValues(row, e.Sequences, snap); err != nil {
 		return err
+	}
+	if e.SQL != "" {
+		values, err := s.evaluateSQL(e, snap)
+		if err != nil {
+			return err
+		}
+		for i, at := range e.At {
+			row[at] = values[i]
+		}
+	}
+	s.values.Eval = row
+	return nil
+}
+
+// evaluateSQL computes those of them that a server has to.
+func (s *spread) evaluateSQL(e *plan.Eval, snap *catalog.Snapshot) (values [][]byte, err error) {
+	if err := s.leaseOne(e.Shard, snap); err != nil {
+		return nil, err
 	}
 	m := s.lane(e.Shard)
 	m.sc.SetUnnamed(0)
@@ -105,16 +124,16 @@ func (s *spread) evaluate(snap *catalog.Snapshot) error {
 	for {
 		p, err := legs.Next(s.ctx)
 		switch {
-		case err == io.EOF && s.values.Eval == nil:
-			return pgerr.New(pgerr.InternalError, "the values for all shards are missing")
+		case err == io.EOF && len(values) != len(e.At):
+			return nil, pgerr.New(pgerr.InternalError, "the values for all shards are missing")
 		case err == io.EOF:
-			return nil
+			return values, nil
 		case err != nil:
-			return err
+			return nil, err
 		case p.Kind == fanout.Failed:
-			return p.Err.WithPosition(0)
+			return nil, p.Err.WithPosition(0)
 		case p.Kind == fanout.Rows:
-			s.values.Eval = rowTexts(p.Data)
+			values = rowTexts(p.Data)
 		}
 	}
 }

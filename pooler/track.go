@@ -244,6 +244,7 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 	if p.Pins != 0 {
 		c.pin(p.Pins)
 	}
+	c.followSequences(p)
 	switch p.Kind {
 	case sqlparse.KindShow:
 		if p.Show == "all" {
@@ -397,6 +398,7 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 		c.dropUnnamed()
 		c.endPortals()
 		c.unlisten([]*sqlparse.ChannelStmt{{All: true}})
+		c.given.discard()
 		if c.lease != nil {
 			c.lease.SetVars(c.srv.interner.Empty())
 			c.lease.ForgetAll()
@@ -405,6 +407,8 @@ func (c *Session) followDiscard(d *sqlparse.DiscardStmt) {
 		if c.home == nil || c.home == c.lease {
 			c.pins &^= plan.PinTempObject
 		}
+	case sqlparse.DiscardSequences:
+		c.given.discard()
 	}
 }
 

@@ -198,7 +198,7 @@ func describeSpread(d *document, sp *Spread) {
 		return
 	}
 	if sp.Eval != nil {
-		d.add("Computed First", sp.Eval.SQL+" on "+sp.Eval.Shard)
+		d.add("Computed First", sp.Eval.String())
 	}
 	for i := range sp.Legs {
 		leg := &sp.Legs[i]

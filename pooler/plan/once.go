@@ -15,8 +15,9 @@ import (
 type once struct {
 	s      *sharding
 	mark   string
-	exprs  []string
+	exprs  []string // "": a value of a sequence
 	types  []string
+	takes  []EvalSequence
 	shard  string // where a sequence lives that one of them uses; "" = anywhere
 	failed error
 }
@@ -183,29 +184,40 @@ func (o *once) fills(text string) (string, []Fill) {
 	}
 }
 
-// eval gives the query that computes all.
+// eval gives what computes all.
 func (o *once) eval() *Eval {
 	if len(o.exprs) == 0 {
 		return nil
 	}
-	shard := o.shard
-	if shard == "" {
-		shard = homeShard(o.s.snap)
+	e := &Eval{Shard: o.shard, Columns: len(o.exprs), Sequences: o.takes}
+	if e.Shard == "" {
+		e.Shard = homeShard(o.s.snap)
 	}
-	return &Eval{SQL: "SELECT " + strings.Join(o.exprs, ", "), Shard: shard, Columns: len(o.exprs)}
+	var exprs []string
+	for i, expr := range o.exprs {
+		if expr != "" {
+			exprs, e.At = append(exprs, expr), append(e.At, i)
+		}
+	}
+	if len(exprs) > 0 {
+		e.SQL = "SELECT " + strings.Join(exprs, ", ")
+	}
+	return e
 }
 
-// onSequence notes that a sequence is used.
-func (o *once) onSequence(q Relation, owner *tableShape) {
+// take has a value of a sequence taken.
+func (o *once) take(q Relation, owner *tableShape, typeName string) *sqlparse.Node {
+	o.takes = append(o.takes, EvalSequence{At: len(o.exprs), Name: q, Shard: o.sequenceShard(q, owner)})
+	return o.addText("", typeName)
+}
+
+// sequenceShard gives the shard that a sequence lives on.
+func (o *once) sequenceShard(q Relation, owner *tableShape) string {
 	ownerSchema, ownerName := "", ""
 	if owner != nil {
 		ownerSchema, ownerName = owner.schema, owner.name
 	}
-	shard := o.s.schema.topology.SequenceGroup(o.s.schema.database, q.Schema, q.Name, ownerSchema, ownerName).Shards[0]
-	if o.shard != "" && o.shard != shard {
-		o.failed = unplanned(numberVolatileDefault, "sequences of different shard groups in one statement")
-	}
-	o.shard = shard
+	return o.s.schema.topology.SequenceGroup(o.s.schema.database, q.Schema, q.Name, ownerSchema, ownerName).Shards[0]
 }
 
 // defaultOnce reports whether a column's default must be computed once: for all copies, or because it counts over shards.
@@ -232,11 +244,8 @@ func (s *sharding) defaultOnce(c *columnShape, everyCopy bool) bool {
 func (o *once) columnDefault(t *tableShape, c *columnShape) *sqlparse.Node {
 	name := o.s.typeName(c.Type.OID)
 	text := c.Default
-	if c.Identity != 0 && text == "" {
-		text = "nextval(" + sqlparse.QuoteLiteral(sqlparse.QuoteIdent(c.Sequence.Schema)+"."+sqlparse.QuoteIdent(c.Sequence.Name)) + "::regclass)"
-	}
-	if c.Sequence != (Relation{}) {
-		o.onSequence(c.Sequence, t)
+	if c.Sequence != (Relation{}) && name != "" {
+		return o.take(c.Sequence, t, name)
 	}
 	if name == "" || text == "" {
 		o.failed = unplanned(numberVolatileDefault, "the default of column \"%s\" over several shards", c.Name)

@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"fmt"
+	"strings"
+
 	"neki/catalog"
 	"neki/exec"
 )
@@ -67,11 +70,32 @@ type Fill struct {
 	Type  string // its type's name
 }
 
-// Eval is a query that gives one row of values.
+// Eval gives one row of values.
 type Eval struct {
-	SQL     string
-	Shard   string // uid
-	Columns int
+	SQL       string // a query of one row; "": there is none
+	Shard     string // uid, on which SQL runs
+	At        []int  // the places of its columns in the row
+	Columns   int    // of the row
+	Sequences []EvalSequence
+}
+
+// EvalSequence is a value of the row that is taken from a sequence.
+type EvalSequence struct {
+	At    int
+	Name  Relation
+	Shard string // uid, on which the sequence is
+}
+
+// String tells what is computed.
+func (e *Eval) String() string {
+	var parts []string
+	for _, q := range e.Sequences {
+		parts = append(parts, fmt.Sprintf("{%d} next of %s.%s", q.At+1, q.Name.Schema, q.Name.Name))
+	}
+	if e.SQL != "" {
+		parts = append(parts, e.SQL+" on "+e.Shard)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // RowSplit says where the rows of VALUES stand in a leg's text.

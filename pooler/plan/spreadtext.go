@@ -9,7 +9,7 @@ import (
 func (s *Spread) String() string {
 	var b strings.Builder
 	if e := s.Eval; e != nil {
-		fmt.Fprintf(&b, "eval on %s: %s\n", e.Shard, e.SQL)
+		fmt.Fprintf(&b, "eval: %s\n", e)
 	}
 	for i := range s.Legs {
 		s.Legs[i].write(&b, i)
