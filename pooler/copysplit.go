@@ -18,9 +18,13 @@ import (
 type splitCopy struct {
 	*spread
 	in       *plan.CopyIn
+	sql      string // what the shards are sent
 	rows     *copydata.Splitter
 	lanes    []*copyLane
 	lines    int64 // of the data so far
+	header   copydata.Row
+	extra    copyExtra
+	copied   int64 // rows of COPYs that have ended on the way
 	extended bool
 	outside  bool // the transaction is the COPY's own
 
@@ -36,12 +40,17 @@ func (c *Session) startSplit(s *spread, outside, extended bool) error {
 	format.Marker = c.serverMajor() < versionWithoutMarker
 	x := &splitCopy{spread: s, in: in, rows: copydata.New(format), outside: outside, extended: extended}
 	leg := s.legs[0]
-	for i, shard := range leg.shards {
+	for _, shard := range leg.shards {
 		x.lanes = append(x.lanes, &copyLane{member: s.lane(shard)})
 		s.calls++
-		leg.texts[i] = leg.texts[0]
 	}
-	x.each(func(l *copyLane) { l.begin(leg.texts[0]) })
+	if err := x.firstExtra(); err != nil {
+		return err
+	}
+	if x.sql = leg.texts[0]; in.SQL != "" {
+		x.sql = in.SQL
+	}
+	x.each(func(l *copyLane) { l.begin(x.sql) })
 	if err := x.failure(); err != nil {
 		x.abort()
 		return err
@@ -50,7 +59,7 @@ func (c *Session) startSplit(s *spread, outside, extended bool) error {
 	s.unwatch = c.cancelOnInterrupt(x.interrupted)
 	c.split, c.phase, c.copyEx = x, phaseCopying, extended
 	x.feeds(true)
-	c.work.reply = append(c.work.reply, x.lanes[0].columns...)
+	c.work.reply = append(c.work.reply, fewerColumns(x.lanes[0].columns, len(in.Extra))...)
 	return c.sendReply()
 }
 
@@ -115,7 +124,7 @@ func (x *splitCopy) interrupted() {
 	x.cancel()
 	x.cancelServers()
 	if x.c.feeding.CompareAndSwap(true, false) {
-		x.c.conn.Interrupt()
+		x.c.conn.InterruptRead()
 	}
 }
 
@@ -165,6 +174,14 @@ func (x *splitCopy) inContext(err error) error {
 // give adds a row to what its shards get.
 func (x *splitCopy) give(row copydata.Row) error {
 	x.lines += int64(row.Lines)
+	if row.Kind == copydata.Header {
+		row = x.keepHeader(row)
+	} else if (row.Kind == copydata.Data || row.Kind == copydata.Last) && len(x.in.Extra) > 0 {
+		var err error
+		if row, err = x.completed(row); err != nil {
+			return err
+		}
+	}
 	switch {
 	case row.Kind == copydata.Header, row.Kind == copydata.End && x.in.Format.Binary, x.in.Index == nil && row.Kind != copydata.End:
 		for _, l := range x.lanes {
@@ -246,9 +263,9 @@ func (x *splitCopy) abort() {
 
 // tag gives the command tag: the sum of the shards' rows, or those of one copy.
 func (x *splitCopy) tag() string {
-	var n int64
+	n := x.copied
 	for _, l := range x.lanes {
-		if n == 0 || x.in.Index != nil {
+		if x.in.Index != nil || l == x.counted() {
 			n += rowsOfTag(l.tag)
 		}
 	}
@@ -322,6 +339,7 @@ func (c *Session) splitEnded(err error) error {
 	} else {
 		x.close()
 	}
+	c.clearInterrupt() // of a cancel that came last
 	w := c.lend()
 	if x.extended {
 		if err != nil {

@@ -90,7 +90,7 @@ func TestCursorsOverShards(t *testing.T) {
 	})
 	conn := s.connect("")
 	simple(t, conn, "BEGIN")
-	simple(t, conn, "DECLARE c CURSOR FOR SELECT '1 1'::point FROM t")
+	simple(t, conn, "DECLARE c CURSOR FOR SELECT '(1,1)'::point FROM t")
 	r := conn.PgConn().ExecParams(t.Context(), "FETCH c", nil, nil, nil, []int16{1}).Read()
 	if pgerr.Code(r.Err) != pgerr.NotImplemented || !strings.Contains(r.Err.Error(), "[120]") {
 		t.Errorf("a point in binary: %v", r.Err)

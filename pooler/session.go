@@ -301,7 +301,7 @@ func (c *Session) Park() {
 	if c.phase == phaseCopying {
 		c.feeding.Store(true)
 		if c.split != nil && c.split.ctx.Err() != nil {
-			c.conn.Interrupt()
+			c.conn.InterruptRead()
 		}
 	}
 	if w.start < w.end || len(w.ops) > 0 || w.relay.Pending() {

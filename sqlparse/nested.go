@@ -185,6 +185,9 @@ func newCopy(n *pg_query.CopyStmt, text string, span Span) (*CopyStmt, error) {
 	}
 	if n.Query == nil {
 		c.Relation = RelRef{Schema: n.Relation.GetSchemaname(), Name: n.Relation.GetRelname(), Write: n.IsFrom}
+		if c.From {
+			c.MoreAt = columnsAt(text, span)
+		}
 		return c, nil
 	}
 	t := newTokens(text, span)
@@ -194,6 +197,20 @@ func newCopy(n *pg_query.CopyStmt, text string, span Span) (*CopyStmt, error) {
 	var err error
 	c.Query, err = t.inner(start)
 	return c, err
+}
+
+// columnsAt finds the end of the list of columns in COPY ... FROM, or where one could stand.
+func columnsAt(text string, span Span) int {
+	t := newTokens(text, span)
+	t.advance() // COPY
+	for !t.done() && t.word() != wordFrom {
+		if t.punct('(') {
+			_, end := t.skipParens()
+			return end
+		}
+		t.advance()
+	}
+	return t.at.start
 }
 
 func newCopyOption(d *DefElem) CopyOption {

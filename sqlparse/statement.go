@@ -125,6 +125,7 @@ type CopyStmt struct {
 	Query    *Statement // COPY (query) TO
 	Relation RelRef     // when there is no query
 	Columns  []string
+	MoreAt   int // FROM: where in the text more columns can be named: within the list of Columns, or a list of its own
 	Options  []CopyOption
 	Where    bool // COPY FROM ... WHERE
 }

@@ -177,7 +177,7 @@ func (s *Splitter) endMarked() Row {
 	if s.newline == crlf {
 		s.scan++
 	}
-	row := s.cut(Row{Kind: End, Lines: 1})
+	row := s.cut(Row{Kind: End, Lines: 1, Newline: s.scan - s.start - len(before)})
 	if len(before) > 0 && s.begun {
 		row.Kind = Last
 		s.readField(&row, before)

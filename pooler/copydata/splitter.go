@@ -36,7 +36,7 @@ const (
 type Row struct {
 	Kind    Kind
 	Raw     []byte // with the newline
-	Newline int    // its length; 0 for none
+	Newline int    // its length, of Last with the marker; 0 for none
 	Lines   int    // how many lines the server counts in it
 
 	Field   []byte // the field's value without quotes and escapes; nil when it is NULL

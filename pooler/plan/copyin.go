@@ -20,8 +20,11 @@ type CopyIn struct {
 	Index   *catalog.Index  // nil: every copy gets all
 	Group   *catalog.Group
 	Key     KeyExpr
-	NotNull bool   // the shard itself refuses NULL
-	Unread  string // a value of the key that may mean something else than itself: the option DEFAULT's
+	NotNull bool     // the shard itself refuses NULL
+	Extra   []string // columns left out whose values must be computed once for all shards; they are put behind each row
+	Values  *Eval    // ... by this query, whose SQL is to be followed by the number of rows and a parenthesis
+	SQL     string   // what the shards are sent instead of the client's statement, when there are such
+	Unread  string   // a value of the key that may mean something else than itself: the option DEFAULT's
 }
 
 // shardCopy plans COPY in a database that is on several shards.
@@ -63,9 +66,10 @@ func (s *sharding) copyFrom(c *sqlparse.CopyStmt) error {
 	in := &CopyIn{Format: copyFormat(c)}
 	in.Format.Field = -1
 	fields := copiedColumns(t, c)
-	if err := s.checkCopyDefaults(t, c, fields); err != nil {
+	if err := s.copyDefaults(in, t, c, fields); err != nil {
 		return err
 	}
+	fields = append(slices.Clone(fields), in.Extra...)
 	route := Route{Kind: RouteReference, All: place.Copies}
 	if !place.Reference {
 		route = Route{Kind: RouteScatter, All: place.Group.Shards}
@@ -131,22 +135,45 @@ func (t *tableShape) checkColumns(names []string) error {
 	return nil
 }
 
-// checkCopyDefaults refuses columns left out whose defaults must be computed once for all shards, and a condition that
-// may differ between copies.
-func (s *sharding) checkCopyDefaults(t *tableShape, c *sqlparse.CopyStmt, fields []string) error {
-	for i := range t.columns {
-		col := &t.columns[i]
-		if slices.Contains(fields, col.Name) || !s.defaultOnce(col, t.place.Reference) {
-			continue
-		}
-		return unplanned(numberVolatileDefault, "COPY that leaves column \"%s\" of table \"%s\" to its default", col.Name, t.name).
-			WithDetail("The default must be computed once for all shards: %s.", firstOf(col.Default, "it is an identity")).
-			WithHint("Give the column in the data.")
-	}
-	if c.Where && t.place.Reference && s.varies(s.st.Tree.Stmts[0].Stmt.GetCopyStmt().GetWhereClause()) != alike {
+// copyDefaults sees to columns left out whose defaults must be computed once for all shards, and refuses a condition that may
+// differ between copies.
+func (s *sharding) copyDefaults(in *CopyIn, t *tableShape, c *sqlparse.CopyStmt, fields []string) error {
+	stmt := s.st.Tree.Stmts[0].Stmt
+	if c.Where && t.place.Reference && s.varies(stmt.GetCopyStmt().GetWhereClause()) != alike {
 		return unplanned(numberChangeOfCopies, "COPY into reference table \"%s\" with a condition that is not the same on every copy", t.name)
 	}
+	o := s.newOnce()
+	for i := range t.columns {
+		if col := &t.columns[i]; !slices.Contains(fields, col.Name) && s.defaultOnce(col, t.place.Reference) {
+			o.columnDefault(t, col)
+			in.Extra = append(in.Extra, col.Name)
+		}
+	}
+	if len(in.Extra) == 0 || o.failed != nil {
+		return o.failed
+	}
+	in.Values = o.eval()
+	for i := range o.exprs {
+		o.exprs[i] = "(" + o.exprs[i] + ")::" + o.types[i]
+	}
+	in.Values.SQL = "SELECT " + strings.Join(o.exprs, ", ") + " FROM pg_catalog.generate_series(1, "
+	in.SQL = s.st.Text[:c.MoreAt] + moreColumns(c, fields, in.Extra) + s.st.Text[c.MoreAt:]
 	return nil
+}
+
+// moreColumns gives the text that names columns behind those that COPY names, or means.
+func moreColumns(c *sqlparse.CopyStmt, fields, extra []string) string {
+	list := slices.Clone(extra)
+	if len(c.Columns) == 0 {
+		list = append(slices.Clone(fields), extra...)
+	}
+	for i, name := range list {
+		list[i] = sqlparse.QuoteIdent(name)
+	}
+	if len(c.Columns) > 0 {
+		return ", " + strings.Join(list, ", ")
+	}
+	return " (" + strings.Join(list, ", ") + ") "
 }
 
 // byKey finds the shard key among the fields of a row.
@@ -166,7 +193,9 @@ func (in *CopyIn) byKey(t *tableShape, c *sqlparse.CopyStmt, fields []string) er
 			WithHint("INSERT the rows with constants that need no rounding.")
 	}
 	in.Key, in.Index, in.Group, in.NotNull = k, t.place.Index, t.place.Group, key.NotNull
-	in.Format.Field = at
+	if in.Format.Field = at; at >= len(fields)-len(in.Extra) {
+		in.Format.Field = -1 // computed
+	}
 	in.Format.ForceNotNull = namesColumn(c, "force_not_null", key.Name)
 	in.Format.ForceNull = namesColumn(c, "force_null", key.Name)
 	if o, ok := c.Option("default"); ok {
