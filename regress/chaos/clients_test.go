@@ -351,10 +351,15 @@ func (w *clients) readAll(where string, connect func(context.Context) (*pgx.Conn
 func (w *clients) verify() {
 	w.t.Helper()
 	w.c.must(30*time.Second, "read of all keys", func() error { return w.readAll("the gateway", w.c.connect) })
+	report(w.t, w.judgeSet())
+}
+
+// judgeSet checks the last read.
+func (w *clients) judgeSet() []check.Violation {
 	w.mu.Lock()
 	inserts, read := slices.Clone(w.inserts), w.reads[len(w.reads)-1:]
 	w.mu.Unlock()
-	report(w.t, check.Set(inserts, read))
+	return check.Set(inserts, read)
 }
 
 func report(t testing.TB, found []check.Violation) {

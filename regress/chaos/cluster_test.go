@@ -52,7 +52,11 @@ type cluster struct {
 	store   *etcdstore.Store
 	http    *http.Client
 	wrapped string // directory of the real server programs
+	disks   []func() error
 }
+
+// disk makes the place of a node, and gives how to remove it.
+type disk func(n *node) (undo func() error, err error)
 
 // node is an instance with its agent.
 type node struct {
@@ -85,7 +89,7 @@ func root() string {
 }
 
 // newCluster starts a cluster and waits until it is whole.
-func newCluster(t testing.TB, shards int) *cluster {
+func newCluster(t testing.TB, shards int, disks ...disk) *cluster {
 	t.Helper()
 	bin := os.Getenv("NEKI_BIN")
 	if bin == "" {
@@ -107,7 +111,7 @@ func newCluster(t testing.TB, shards int) *cluster {
 		t: t, dir: dir, bin: bin, began: time.Now(), starter: newStarter(), links: map[string]*link{}, wrapped: inst.BinDir,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}},
 	}
-	if err := c.start(shards); err != nil {
+	if err := c.start(shards, disks); err != nil {
 		c.dump()
 		t.Fatal(errors.Join(err, c.end()))
 	}
@@ -115,7 +119,7 @@ func newCluster(t testing.TB, shards int) *cluster {
 	return c
 }
 
-func (c *cluster) start(shards int) error {
+func (c *cluster) start(shards int, disks []disk) error {
 	if err := os.Chmod(c.dir, 0o755); err != nil {
 		return err
 	}
@@ -135,7 +139,7 @@ func (c *cluster) start(shards int) error {
 	for s := range shards {
 		c.shards = append(c.shards, fmt.Sprintf("sh%d", s+1))
 		for m := range members {
-			if err := c.addNode(c.shards[s], fmt.Sprintf("sh%d-%c", s+1, 'a'+m)); err != nil {
+			if err := c.addNode(c.shards[s], fmt.Sprintf("sh%d-%c", s+1, 'a'+m), disks); err != nil {
 				return err
 			}
 		}
@@ -213,13 +217,20 @@ func (c *cluster) part(command, name, more string, args ...any) (*program, error
 
 // addNode prepares an instance. Its server programs are called through scripts that set PGHOSTADDR: every server that it
 // replicates from is reached at an address of this node's own, where links listen.
-func (c *cluster) addNode(shard, id string) (err error) {
+func (c *cluster) addNode(shard, id string, disks []disk) (err error) {
 	n := &node{id: id, shard: shard, n: len(c.nodes) + 1, dir: filepath.Join(c.dir, "nodes", id)}
 	if n.port, err = freePort(); err != nil {
 		return err
 	}
 	if n.rpc, err = freePort(); err != nil {
 		return err
+	}
+	for _, d := range disks {
+		undo, err := d(n)
+		if err != nil {
+			return err
+		}
+		c.disks = append(c.disks, undo)
 	}
 	bin := filepath.Join(c.dir, "conf", "bin-"+id)
 	if err := c.wrap(bin, n.address()); err != nil {
@@ -469,6 +480,9 @@ func (c *cluster) end() error {
 	}
 	c.http.CloseIdleConnections()
 	close(c.starter.do)
+	for _, undo := range c.disks {
+		errs = append(errs, undo())
+	}
 	if os.Getenv("NEKI_CHAOS_KEEP") != "" {
 		return errors.Join(errs...)
 	}

@@ -211,8 +211,8 @@ func TestH5RewoundAndAlone(t *testing.T) {
 		old, term := c.leader(shard)
 		c.diverge(old)
 		c.loseHost(old)
-		c.rejoin(old)
 		next, term := c.laterLeader(shard, term, failoverLimit)
+		c.rejoin(old)
 		w.progress(10, failoverLimit)
 		c.startAgent(old)
 		c.must(failoverLimit, "rewind of "+old.id, func() error {

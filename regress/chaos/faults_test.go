@@ -82,6 +82,24 @@ func (c *cluster) rejoin(n *node) {
 	c.etcdOf(n.id).heal()
 }
 
+// freshAdmins replaces the admins, which prefer to start a primary again where it was when they have seen others die lately.
+func (c *cluster) freshAdmins() {
+	c.t.Helper()
+	began := time.Now()
+	for _, a := range c.admins {
+		if err := a.end(syscall.SIGTERM); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	for _, a := range c.admins {
+		if err := c.starter.start(a); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.eventSince(began, "leads from now on", failoverLimit)
+	c.mustBeWhole()
+}
+
 // laterLeader waits for an active leader of a later term, and gives both.
 func (c *cluster) laterLeader(shard string, after int64, limit time.Duration) (*node, int64) {
 	c.t.Helper()

@@ -32,6 +32,7 @@ func TestH1NoInitdb(t *testing.T) {
 	long(t)
 	c := oneShard(t)
 	w := insertsOf(c)
+	c.freshAdmins()
 	began, sysid := time.Now(), c.systemID()
 	for _, n := range c.nodes {
 		c.rpc(n).slow(300 * time.Millisecond)
