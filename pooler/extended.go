@@ -346,6 +346,7 @@ func (c *Session) runSegment(end byte) error {
 			return c.failLocally(pgerr.From(err), end)
 		}
 		if err := c.makeReady(sc, w.parts); err != nil {
+			c.undo(0) // nothing of it was sent
 			return c.relayFailed(err)
 		}
 		w.running, w.runningAt = w.ops, 0

@@ -187,6 +187,7 @@ func (c *Session) relayFailed(err error) error {
 	}
 	w := c.work
 	r := w.relay
+	c.unparse(r.Answered())
 	c.failedAt(r.Answered())
 	explicit := c.status != 'I' && (c.stx == nil || !c.stx.implicit)
 	pinned, midFrame, syncs := c.pins, r.MidFrame(), r.SyncDue()

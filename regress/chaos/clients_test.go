@@ -180,7 +180,11 @@ func outcome(err error) check.Outcome {
 // insert adds a key.
 func insert(s *session) {
 	w := s.w
-	in := check.Insert{Key: w.key.Add(1), Span: check.Span{Began: w.now()}}
+	in := check.Insert{Key: w.key.Add(1), Span: check.Span{Began: w.now()}, Outcome: check.Unknown}
+	w.mu.Lock()
+	at := len(w.inserts)
+	w.inserts = append(w.inserts, in) // a read may see it before its client knows
+	w.mu.Unlock()
 	ctx, cancel := s.limited()
 	defer cancel()
 	err := s.conn.QueryRow(ctx, "INSERT INTO acked (id) VALUES ($1) RETURNING tli", in.Key).Scan(&in.Timeline)
@@ -188,7 +192,7 @@ func insert(s *session) {
 	w.failed(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.inserts = append(w.inserts, in)
+	w.inserts[at] = in
 	if in.Outcome == check.OK {
 		w.acked++
 		w.gap = max(w.gap, in.Ended-w.lastOK)

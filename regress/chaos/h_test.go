@@ -1,11 +1,13 @@
 package chaos
 
 import (
+	"context"
 	"errors"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 )
 
@@ -148,6 +150,48 @@ func TestH8StaleAlone(t *testing.T) {
 	w.progress(20, failoverLimit)
 	w.verify()
 	c.startAgent(a)
+	c.mustBeWhole()
+	w.finish()
+}
+
+// H16: a commit's wait for its acknowledgement is cancelled. The client is told that the outcome is unknown, never that
+// all went well.
+func TestH16Cancelled(t *testing.T) {
+	c := oneShard(t)
+	w := newClients(c, 20*time.Millisecond)
+	leader, term := c.leader(shard)
+	ctx, cancel := context.WithTimeout(t.Context(), failoverLimit)
+	defer cancel()
+	conn, err := c.connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx) //nolint:errcheck // the test is over
+	if _, err := conn.Exec(ctx, "SET statement_timeout = 500"); err != nil {
+		t.Fatal(err)
+	}
+	c.cutWAL(leader)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "INSERT INTO past VALUES (-1)")
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		t.Fatal("answered with no acknowledger, by statement_timeout perhaps:", err)
+	case <-time.After(time.Second):
+	}
+	if err := conn.PgConn().CancelRequest(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err = <-answer
+	if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "08007" {
+		t.Errorf("a cancelled wait gave %v, want 08007", err)
+	}
+	c.loseHost(leader)
+	c.laterLeader(shard, term, failoverLimit)
+	c.rejoin(leader)
+	c.startAgent(leader)
 	c.mustBeWhole()
 	w.finish()
 }
