@@ -110,7 +110,7 @@ func goValue(oid uint32, d datum.Datum) (any, error) {
 		return d.Int(), nil
 	case pgtype.BoolOID:
 		return d.Bool(), nil
-	case pgtype.TextOID:
+	case pgtype.TextOID, pgtype.JSONBOID:
 		return d.Text(), nil
 	case pgtype.IntervalOID:
 		return duration(d.Interval()), nil

@@ -87,3 +87,14 @@ func fixtureBackups() []catalog.Backup {
 		{ID: "20000101T000000000002", Shard: "sh2", Kind: catalog.BackupManual, State: catalog.BackupFailed, Error: "no primary", By: "oscar"},
 	}
 }
+
+func (f *fixture) CreateProfile(_ context.Context, p catalog.Profile) error {
+	if f.snap.Profile(p.Name) != nil {
+		return catalog.ErrConflict
+	}
+	return f.do(fmt.Sprintf("create profile %s: %d replicas, %d rdonly, %v", p.Name, p.Replicas, p.Rdonly, p.Parameters))
+}
+
+func (f *fixture) DropProfile(_ context.Context, name string) error {
+	return f.do("drop profile " + name)
+}

@@ -8,9 +8,13 @@ import (
 	"neki/internal/pgerr"
 )
 
-// Documents changes what the catalog says of shards. A change is in force for this gateway when a method returns.
+// Documents changes what the catalog says of shards and profiles. A change is in force for this gateway when a method returns.
 type Documents interface {
 	UpdateShard(ctx context.Context, uid string, change func(*catalog.Shard) error) error
+	// CreateProfile makes one; catalog.ErrConflict when there is one of that name.
+	CreateProfile(ctx context.Context, p catalog.Profile) error
+	// DropProfile removes one that no shard has.
+	DropProfile(ctx context.Context, name string) error
 }
 
 // nodeProcedures act on one instance, or on what the admin does to a shard.

@@ -129,6 +129,9 @@ func jobEnd(c *call, j *catalog.Job) error {
 	case catalog.JobCancelled:
 		return pgerr.New(pgerr.QueryCanceled, "operation %s, %s of %s, was %s", j.ID, j.Kind, j.Target, j.Error)
 	}
+	if j.Code != "" {
+		return pgerr.New(j.Code, "%s", j.Error).WithHint("%s", j.Hint)
+	}
 	err := pgerr.New(pgerr.ObjectNotInPrerequisiteState, "the %s of %s was not done: %s", j.Kind, j.Target, j.Error)
 	if j.Hint != "" {
 		return err.WithHint("%s", j.Hint)

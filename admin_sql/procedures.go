@@ -89,6 +89,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 	all = append(all, s.nodeProcedures()...)
 	all = append(all, s.backupProcedures()...)
 	all = append(all, s.replicaProcedures()...)
+	all = append(all, s.profileProcedures()...)
 	slices.SortFunc(all, func(a, b *Procedure) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

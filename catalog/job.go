@@ -54,6 +54,7 @@ type Job struct {
 	StartedAt  time.Time         `json:"started_at,omitzero"`
 	FinishedAt time.Time         `json:"finished_at,omitzero"`
 	Error      string            `json:"error,omitempty"`     // of the last attempt; of one done, none
+	Code       string            `json:"code,omitempty"`      // the SQLSTATE, when the error is about what was asked
 	Hint       string            `json:"hint,omitempty"`      // what to do about the error
 	Cancel     string            `json:"cancel_by,omitempty"` // who wants it to end
 	ModRev     int64             `json:"-"`

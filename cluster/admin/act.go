@@ -80,7 +80,7 @@ func (s *shardLoop) claim(ctx context.Context, v *view, action decide.Action) er
 func (s *shardLoop) initialise(ctx context.Context, v *view, action decide.Action) error {
 	s.progress("%s: makes the data of shard %s", action.Node, s.uid)
 	_, err := s.l.a.client(v.nodes[action.Node]).Provision(ctx, agent.ProvisionOrder{
-		Order: s.orderOf(v, "init"), ReplicationPassword: s.l.secrets.Replication.Password,
+		Order: s.orderOf(v, "init"), ReplicationPassword: s.l.secrets.Replication.Password, Parameters: s.parameters(v),
 	})
 	return err
 }
@@ -143,7 +143,7 @@ func (s *shardLoop) clone(ctx context.Context, v *view, action decide.Action) {
 	s.setBusy(action.Node, true)
 	order := agent.ProvisionOrder{
 		Order: s.orderOf(v, "clone-"+action.Node), Source: sourceOf(v.nodes[action.Source]),
-		SystemID: v.shard.Doc.SystemID, ReplicationPassword: s.l.secrets.Replication.Password,
+		SystemID: v.shard.Doc.SystemID, ReplicationPassword: s.l.secrets.Replication.Password, Parameters: s.parameters(v),
 	}
 	node := v.nodes[action.Node]
 	s.jobs.Go(func() {

@@ -54,8 +54,11 @@ func (e *lastError) Unwrap() error { return e.error }
 func (l *leader) jobKinds() map[string]jobKind {
 	return map[string]jobKind{
 		"restart_node": {run: l.restartNode},
-		"fence":        {run: l.fenceNode, beside: true}, // what is ill must not wait
-		"unfence":      {run: l.unfenceNode, beside: true},
+		// A profile is of several shards, which it holds one after the other; assign_profile holds its shard by that, too.
+		"alter_profile":  {run: l.alterProfile, beside: true},
+		"assign_profile": {run: l.assignProfile, beside: true},
+		"fence":          {run: l.fenceNode, beside: true}, // what is ill must not wait
+		"unfence":        {run: l.unfenceNode, beside: true},
 
 		"backup":          {run: l.takeBackup, beside: true},
 		"delete_backup":   {run: l.deleteBackup, beside: true},
@@ -286,6 +289,9 @@ func end(j *catalog.Job, err error, cancelled bool) {
 		j.State, j.Error = catalog.JobCancelled, "cancelled by "+j.Cancel
 	default:
 		j.State, j.Error, j.Hint = catalog.JobFailed, message(err), pgerr.From(err).Hint
+		if pgerr.Code(err) == pgerr.InvalidParameterValue {
+			j.Code = pgerr.InvalidParameterValue
+		}
 	}
 	if j.StartedAt.IsZero() {
 		j.StartedAt = j.FinishedAt

@@ -71,3 +71,90 @@ func TestNodesAreFencedAndRestarted(t *testing.T) {
 
 // pid gives the postmaster of a node, 0 when none runs.
 func (w *world) pid(node string) int { return w.servers[node].Running() }
+
+// Parameters of a profile are checked by a server before anything changes, come into force on replicas first, with a
+// switchover before the primary's restart, and are taken back where a server does not start with them.
+func TestProfileIsRolledOut(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	w := newWorld(t, store)
+	a, _, ws, end := failoverWorld(t, w)
+	live := a.Live()
+	alter := func(parameters string) *catalog.Job {
+		t.Helper()
+		return w.do(live, catalog.Job{Kind: "alter_profile", Target: "profile default", By: "test", Args: []byte(
+			`{"profile": "default", "parameters": ` + parameters + `}`)})
+	}
+	shown := func(node, name string) string {
+		t.Helper()
+		got, err := w.query(node, "SELECT current_setting('"+name+"')")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for _, wrong := range []string{
+		`{"work_mem": "lots"}`, `{"no_such_parameter": "1"}`, `{"fsync": "off"}`, `{"max_connections": "20"}`, `{"a b": "1"}`,
+	} {
+		if j := alter(wrong); j.State != catalog.JobFailed || j.Code != "22023" || j.Attempts != 0 {
+			t.Errorf("%s: %+v", wrong, j)
+		}
+	}
+	if p := live.Snapshot().Profile("default"); len(p.Parameters) != 0 {
+		t.Errorf("what was refused is kept: %v", p.Parameters)
+	}
+
+	// One that a reload brings into force.
+	pid := w.pid(members[0])
+	if j := alter(`{"work_mem": "7MB"}`); j.State != catalog.JobDone {
+		t.Errorf("%+v", j)
+	}
+	for _, m := range members {
+		w.until(live, "work_mem on "+m, func(*catalog.Snapshot) bool { return shown(m, "work_mem") == "7MB" })
+	}
+	if w.pid(members[0]) != pid {
+		t.Error("the primary was restarted for work_mem")
+	}
+
+	// One that needs a restart of everybody.
+	if j := alter(`{"max_connections": "120"}`); j.State != catalog.JobDone {
+		t.Errorf("%+v", j)
+	}
+	leader, term := w.settled(live, 1)
+	if leader == members[0] {
+		t.Errorf("%s leads after its restart", leader)
+	}
+	for _, m := range members {
+		if got := shown(m, "max_connections") + shown(m, "work_mem"); got != "1207MB" {
+			t.Errorf("%s: %s", m, got)
+		}
+	}
+
+	// No machine has that much: the first replica does not start, gets its old parameters back, and nothing else changed.
+	if j := alter(`{"shared_buffers": "8000GB"}`); j.State != catalog.JobFailed {
+		t.Errorf("%+v", j)
+	}
+	w.until(live, "healthy cluster", func(s *catalog.Snapshot) bool {
+		var others []string
+		for _, m := range members {
+			if m != leader {
+				others = append(others, m)
+			}
+		}
+		return healthy(s, leader, others...)
+	})
+	if got := live.Snapshot().Profile("default").Parameters; got["shared_buffers"] != "" || got["max_connections"] != "120" {
+		t.Errorf("parameters %v", got)
+	}
+	if r := live.Snapshot().Rule("sh1"); r.Leader != leader || r.Term != term {
+		t.Errorf("rule %+v", r)
+	}
+	if j := alter(`{"work_mem": null}`); j.State != catalog.JobDone {
+		t.Errorf("%+v", j)
+	}
+	w.until(live, "the default of work_mem", func(*catalog.Snapshot) bool { return shown(leader, "work_mem") == "4MB" })
+	end()
+	for _, m := range members {
+		ws.check(m)
+	}
+}

@@ -149,6 +149,7 @@ func (s *shardLoop) give(ctx context.Context, v *view, action decide.Action) (ag
 	case decide.Clone:
 		return client.Provision(ctx, agent.ProvisionOrder{
 			Order: head, Source: &source, SystemID: v.shard.Doc.SystemID, Fill: replace.Fill, ReplicationPassword: s.l.secrets.Replication.Password,
+			Parameters: s.parameters(v),
 		})
 	case decide.Follow:
 		return client.Follow(ctx, agent.FollowOrder{Order: head, Source: source, Archive: action.Archive})

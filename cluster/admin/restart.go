@@ -77,6 +77,13 @@ func (l *leader) restartNow(ctx context.Context, s *restart, n *catalog.Node) er
 	limited, cancel := context.WithTimeout(ctx, restartLimit)
 	defer cancel()
 	_, err = l.a.client(n).Restart(limited, l.a.order(l.epoch, rule.Term, s.shard+"-restart"))
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if st, statusErr := l.a.client(n).Status(ctx); statusErr == nil && st.PID == 0 { // it was stopped, and does not start
+		return giveUp(pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s does not start: %s", n.ID, pgerr.From(err).Message).
+			WithDetail("%s", st.LogTail))
+	}
 	return err
 }
 

@@ -147,6 +147,11 @@ func (c *Client) Restart(ctx context.Context, o Order) (Result, error) {
 	return c.order(ctx, "restart", o)
 }
 
+// Configure sets the parameters of the instance's profile.
+func (c *Client) Configure(ctx context.Context, o ConfigureOrder) (Result, error) {
+	return c.order(ctx, "configure", o)
+}
+
 // Reload has Postgres read its configuration again.
 func (c *Client) Reload(ctx context.Context, o Order) (Result, error) {
 	return c.order(ctx, "reload", o)

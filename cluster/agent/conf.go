@@ -19,7 +19,7 @@ func (a *Agent) settings() pgproc.Settings {
 	if a.cfg.Role == catalog.RoleRdonly { // long reports rather than fresh data
 		s["max_standby_streaming_delay"] = "30s"
 	}
-	s = s.With(a.cfg.Settings).With(a.archiveSettings())
+	s = s.With(a.cfg.Settings).With(a.archiveSettings()).With(m.Parameters)
 	s["cluster_name"] = a.cfg.Node
 	s["primary_conninfo"], s["primary_slot_name"], s["restore_command"] = "", "", ""
 	if m.Source != nil && decide.Sources(p, m.Term) {

@@ -12,7 +12,7 @@
 //	POST /v1/backup     BackupOrder: a base backup of a primary; lines that tell how far it is
 //	POST /v1/expire     ExpireOrder: backups go, and the WAL that none of the others needs
 //	POST /v1/recover    RecoverOrder: the shard's data of a point in time, for another cluster; lines that tell how far it is
-//	POST /v1/start, /v1/stop, /v1/restart, /v1/reload
+//	POST /v1/start, /v1/stop, /v1/restart, /v1/reload, /v1/configure
 //
 // Peers authenticate by mutual TLS, or by a bearer token where the API is on a loopback address. An order carries the
 // epoch of the admin that gives it, the shard's term and an operation id. An epoch lower than one seen before is

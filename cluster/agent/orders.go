@@ -53,6 +53,8 @@ type ProvisionOrder struct {
 	Source              *Source `json:"source,omitempty"`
 	SystemID            string  `json:"system_id,omitempty"` // that the copy must have
 	ReplicationPassword string  `json:"replication_password"`
+	// Parameters are those of the instance's profile: a standby must not start with less than its primary has.
+	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
 // LeadOrder says what a primary keeps for the others.
@@ -124,9 +126,11 @@ type ReplaceOrder struct {
 
 // Result is an order's answer.
 type Result struct {
-	OpID     string        `json:"op_id"`
-	SystemID string        `json:"system_id,omitempty"`
-	Done     []string      `json:"done,omitempty"` // what was changed, in words; nothing when all was so already
+	OpID     string   `json:"op_id"`
+	SystemID string   `json:"system_id,omitempty"`
+	Done     []string `json:"done,omitempty"` // what was changed, in words; nothing when all was so already
+	// Restart names parameters that are not in force before the server is restarted.
+	Restart  []string      `json:"restart,omitempty"`
 	Duration time.Duration `json:"duration_ns"`
 	Steps    []Step        `json:"steps,omitempty"` // of an order on the way to another leader
 }

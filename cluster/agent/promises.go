@@ -24,6 +24,8 @@ type Member struct {
 	Hold     string   `json:"hold,omitempty"`     // why Postgres is to stay stopped
 	Archive  bool     `json:"archive,omitempty"`  // it reads the archive until it streams
 	Restored string   `json:"restored,omitempty"` // the newest Request for which its data was made
+	// Parameters are those of the instance's profile.
+	Parameters map[string]string `json:"parameters,omitempty"`
 	// Closed: a primary that no client may use yet: its barrier is not acknowledged.
 	Closed bool `json:"closed,omitempty"`
 }

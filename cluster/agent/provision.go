@@ -36,6 +36,9 @@ func (r *runner) provision(ctx context.Context, o ProvisionOrder) (Result, error
 		did = append(did, r.a.cfg.Node+": took over restored data")
 	}
 	if !r.a.pg.HasData() {
+		if err := r.a.memory.changeMember(func(m *Member) { m.Parameters = o.Parameters }); err != nil {
+			return Result{}, err
+		}
 		if o.Source == nil { // before there is data, so that data found after a crash is known to be of this order
 			if err := r.a.memory.changePromises(func(p *Promises) { p.OwnTerm = o.Term }); err != nil {
 				return Result{}, err

@@ -111,6 +111,7 @@ func (a *Agent) routes() http.Handler {
 	order(mux, a, "stop", decide.Hold, func(o StopOrder) Order { return o.Order }, (*runner).stopOrder)
 	order(mux, a, "start", decide.Start, plain, (*runner).startOrder)
 	order(mux, a, "restart", decide.Start, plain, (*runner).restartOrder)
+	order(mux, a, "configure", decide.Apply, func(o ConfigureOrder) Order { return o.Order }, (*runner).configure)
 	order(mux, a, "reload", decide.Apply, plain, (*runner).reloadOrder)
 	order(mux, a, "recruit", decide.Recruit, plain, (*runner).recruit)
 	order(mux, a, "promote", decide.Promote, ofLead, (*runner).promote)

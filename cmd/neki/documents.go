@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -23,6 +24,31 @@ func (d documents) UpdateShard(ctx context.Context, uid string, change func(*cat
 		return unavailable(err)
 	}
 	return d.seen(ctx, doc.ModRev)
+}
+
+// CreateProfile makes a profile.
+func (d documents) CreateProfile(ctx context.Context, p catalog.Profile) error {
+	writing, cancel := context.WithTimeout(ctx, catalogWait)
+	defer cancel()
+	rev, err := catalog.PutProfile(writing, d.store, d.cluster, p, 0)
+	if errors.Is(err, catalog.ErrConflict) {
+		return err
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	return d.seen(ctx, rev)
+}
+
+// DropProfile removes a profile. A shard that was given it meanwhile keeps its instances as they are.
+func (d documents) DropProfile(ctx context.Context, name string) error {
+	writing, cancel := context.WithTimeout(ctx, catalogWait)
+	defer cancel()
+	rev, err := d.store.Delete(writing, catalog.ProfileKey(d.cluster, name), catalog.Always())
+	if err != nil {
+		return unavailable(err)
+	}
+	return d.seen(ctx, rev)
 }
 
 // seen waits until this gateway sees a write.

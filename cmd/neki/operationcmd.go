@@ -64,7 +64,8 @@ func (p procedureCommand) arguments(c *cli.Context) ([]sqlArgument, error) {
 			least++
 		}
 	}
-	if n := c.NArg(); n < least || n > len(p.args) {
+	many := len(p.args) > 0 && strings.HasSuffix(p.args[len(p.args)-1], "...]")
+	if n := c.NArg(); n < least || n > len(p.args) && !many {
 		words := strings.Join(p.args, " ")
 		if words == "" {
 			words = "no argument"
@@ -73,8 +74,8 @@ func (p procedureCommand) arguments(c *cli.Context) ([]sqlArgument, error) {
 	}
 	var args []sqlArgument
 	for i, word := range c.Args().Slice() {
-		if strings.Contains(p.args[i], "|") { // more says what it means
-			continue
+		if i >= len(p.args) || strings.ContainsAny(p.args[i], "|.") { // more says what it means
+			break
 		}
 		args = append(args, sqlArgument{strings.ToLower(strings.Trim(p.args[i], "[]")), word})
 	}

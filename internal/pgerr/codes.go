@@ -42,6 +42,8 @@ const (
 	UndefinedTable                   = "42P01"
 	UndefinedParameter               = "42P02"
 	UndefinedObject                  = "42704"
+	DuplicateObject                  = "42710"
+	DependentObjectsStillExist       = "2BP01"
 	AmbiguousColumn                  = "42702"
 	AmbiguousFunction                = "42725"
 	DuplicateAlias                   = "42712"
