@@ -202,6 +202,7 @@ func (f *folder) finish() {
 	}
 	s.rules = make([]Rule, len(s.Shards))
 	for i := range s.Shards {
+		s.ReadOnly = s.ReadOnly || s.Shards[i].ReadOnly
 		f.applyRule(&s.Shards[i], &s.rules[i])
 	}
 	for i := range s.Nodes {

@@ -25,6 +25,8 @@ type Snapshot struct {
 	Parameters []ClusterParameter
 	Jobs       []*Job   // long actions, oldest first
 	Backups    []Backup // sorted by id, then shard: oldest first
+	// ReadOnly: a shard's disk is low, see Shard.ReadOnly.
+	ReadOnly bool
 	// TopologyDocument is the document that Topology gives compiled; its Revision is 0 when none was ever set.
 	TopologyDocument TopologyDocument
 

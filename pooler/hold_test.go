@@ -31,7 +31,9 @@ func TestHolds(t *testing.T) {
 	for range maxHeld {
 		h.leave("a", 1)
 	}
-	h.each(func(shard string, statements, bytes int) { t.Errorf("%d statements, %d bytes wait for %s", statements, bytes, shard) })
+	h.each(func(shard string, statements, bytes int) {
+		t.Errorf("%d statements, %d bytes wait for %s", statements, bytes, shard)
+	})
 }
 
 // TestBufferWindow: what waits for a primary longer than buffer-window fails, with the cause; what finds one goes on, also

@@ -250,14 +250,7 @@ func commits(p *plan.Plan) bool {
 }
 
 // mayCommit reports whether one of the statements in hand ends the transaction.
-func (c *Session) mayCommit() bool {
-	for i := range c.work.parts {
-		if p := c.work.parts[i].Plan; p != nil && commits(p) {
-			return true
-		}
-	}
-	return false
-}
+func (c *Session) mayCommit() bool { return c.anyOf(commits) }
 
 // muffled reports whether the server doesn't say that it has cancelled a commit's wait, because the client wants no
 // warnings.

@@ -68,6 +68,11 @@ func (c *Session) segmentRole(parts []plan.Part, end byte) catalog.Role {
 // connection gives the connection for a statement: the one that the transaction or a pin holds, or one leased for it.
 // Its settings are the session's when it returns.
 func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snapshot, attempt int) (*backend.ServerConn, error) {
+	if snap.ReadOnly && role == catalog.RolePrimary {
+		if err := c.mayWrite(shard, snap); err != nil {
+			return nil, err
+		}
+	}
 	if c.stx != nil {
 		if err := c.enter(role, shard, snap); err != nil {
 			return nil, err

@@ -86,8 +86,9 @@ type Admin struct {
 	op     atomic.Int64 // numbers operations of an epoch
 	events atomic.Int64 // recorded since the last trim
 
-	mu     sync.Mutex
-	shards map[string]ShardStatus
+	mu        sync.Mutex
+	shards    map[string]ShardStatus
+	recording catalog.Outage // of events
 }
 
 // ErrRanTwice says that Run was called again.
@@ -123,6 +124,7 @@ func New(cfg Config) (*Admin, error) {
 		cfg: cfg, log: log.With("admin", cfg.ID), live: cfg.Live, http: cfg.HTTP, since: time.Now().UTC(),
 		copies: semaphore.NewWeighted(cfg.Copies), shards: map[string]ShardStatus{},
 	}
+	a.recording = catalog.Outage{Log: a.log, What: "recording of events"}
 	if a.http == nil {
 		a.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}
 	}
@@ -184,13 +186,23 @@ func (a *Admin) order(epoch, term int64, what string) agent.Order {
 func (a *Admin) record(ctx context.Context, e catalog.Event) {
 	e.By = "admin " + a.cfg.ID
 	a.log.Info("event", "kind", e.Kind, "shard", e.Shard, "node", e.Node, "detail", e.Detail, "took", e.Duration)
-	if _, err := catalog.AppendEvent(ctx, a.cfg.Store, a.cfg.Cluster, e); err != nil && ctx.Err() == nil {
-		a.log.Warn("event not recorded", "kind", e.Kind, "error", err)
-	}
+	_, err := catalog.AppendEvent(ctx, a.cfg.Store, a.cfg.Cluster, e)
+	a.noteRecorded(ctx, err)
 	if a.events.Add(1)%trimEvery == 0 {
 		if err := catalog.TrimEvents(ctx, a.cfg.Store, a.cfg.Cluster, keepEvents); err != nil && ctx.Err() == nil {
 			a.log.Warn("old events not removed", "error", err)
 		}
+	}
+}
+
+// noteRecorded logs that events can't be recorded once when that begins, however many there are.
+func (a *Admin) noteRecorded(ctx context.Context, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		a.recording.Worked()
+	} else if ctx.Err() == nil {
+		a.recording.Failed(err)
 	}
 }
 

@@ -63,6 +63,7 @@ type world struct {
 	mu      sync.Mutex
 	ports   map[string]int
 	servers map[string]*pgproc.Instance
+	admins  map[string]*part
 	parts   map[string]*part // agents that StartInstance started
 }
 
@@ -70,7 +71,7 @@ func newWorld(t *testing.T, store catalog.Store) *world {
 	t.Helper()
 	w := &world{
 		t: t, store: store, http: &http.Client{Transport: &http.Transport{}}, ports: map[string]int{},
-		servers: map[string]*pgproc.Instance{}, parts: map[string]*part{}, progress: func(step string) { t.Log(step) },
+		servers: map[string]*pgproc.Instance{}, admins: map[string]*part{}, parts: map[string]*part{}, progress: func(step string) { t.Log(step) },
 	}
 	w.inst, w.acct = testpg.Installation(t)
 	dir, err := os.MkdirTemp("", "nekiadmin-")
@@ -175,7 +176,11 @@ func (w *world) admin(id string, change func(*admin.Config)) (*admin.Admin, *par
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return a, w.start("admin "+id, a.Run)
+	p := w.start("admin "+id, a.Run)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.admins[id] = p
+	return a, p
 }
 
 // ready waits until the shard is; if it never is, every member's state is in the failure.

@@ -119,6 +119,7 @@ func (a *Admin) ask(ctx context.Context, n *catalog.Node) decide.Member {
 	m.Promises, m.InForce, m.Exited, m.Hung, m.Broken = st.Promises, st.InForce, st.Exited, st.Hung, st.Broken
 	m.Held, m.Writable, m.FencedLSN = st.Member.Hold != "", st.Writable, st.FencedLSN
 	m.SelfFenced, m.SelfFencedFor = st.SelfFenced, st.SelfFencedFor
+	m.Stalled = st.Stalled
 	m.DiskFree, m.DiskTotal = st.Health.DiskFree, st.Health.DiskTotal
 	if st.Member.Source != nil {
 		m.FollowTerm, m.Archive = st.Member.Term, st.Member.Archive

@@ -74,13 +74,26 @@ func (s *shardLoop) send(ctx context.Context, v *view, node string, list []decid
 
 // refused notes an order that failed. The next look decides anew; until then a moment passes.
 func (s *shardLoop) refused(ctx context.Context, action decide.Action, err error) {
-	s.l.a.log.Warn("order not carried out", "shard", s.uid, "order", action.String(), "error", err)
+	if what := action.String() + ": " + err.Error(); s.newRefusal(action.Node, what) { // else it was logged already
+		s.l.a.log.Warn("order not carried out", "shard", s.uid, "order", action.String(), "error", err)
+	}
 	if action.Kind != decide.Apply && action.Kind != decide.Lead {
 		s.l.a.record(ctx, catalog.Event{
 			Kind: action.Kind.String(), Shard: s.uid, Node: action.Node, Detail: fmt.Sprintf("term %d: failed: %v", action.Term, err),
 		})
 	}
 	sleep(ctx, 100*time.Millisecond)
+}
+
+// newRefusal reports whether an order of a node failed for another reason than its last one.
+func (s *shardLoop) newRefusal(node, what string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusals[node] == what {
+		return false
+	}
+	s.refusals[node] = what
+	return true
 }
 
 // slow tells of orders that replace a node's data.
@@ -169,6 +182,8 @@ func (s *shardLoop) give(ctx context.Context, v *view, action decide.Action) (ag
 		return client.Rewind(ctx, replace)
 	case decide.Rebuild:
 		return client.Rebuild(ctx, replace)
+	case decide.Restart:
+		return client.Restart(ctx, head)
 	case decide.Resume:
 		return client.Resume(ctx, head)
 	default:

@@ -42,18 +42,19 @@ type shardLoop struct {
 	watch decide.Watch // run's goroutine
 	alarm string       // the kinds of problems of the last look
 
-	ask  asker
-	jobs sync.WaitGroup
-	mu   sync.Mutex
-	busy map[string]bool // nodes with a long order under way
-	out  map[string]bool // nodes with any order under way
-	up   map[string]bool // members that answered at the last look
-	fail map[string]int  // copies of a node that failed in a row
+	ask      asker
+	jobs     sync.WaitGroup
+	mu       sync.Mutex
+	busy     map[string]bool   // nodes with a long order under way
+	out      map[string]bool   // nodes with any order under way
+	refusals map[string]string // why the last order of a node that failed did
+	up       map[string]bool   // members that answered at the last look
+	fail     map[string]int    // copies of a node that failed in a row
 }
 
 func newShardLoop(l *leader, uid string) *shardLoop {
 	return &shardLoop{
-		l: l, uid: uid, wake: make(chan struct{}, 1), began: time.Now(), busy: map[string]bool{}, out: map[string]bool{},
+		l: l, uid: uid, wake: make(chan struct{}, 1), began: time.Now(), busy: map[string]bool{}, out: map[string]bool{}, refusals: map[string]string{},
 		up: map[string]bool{}, fail: map[string]int{},
 	}
 }
@@ -234,6 +235,10 @@ func (s *shardLoop) look(outer context.Context) (*view, error) {
 	for i, n := range nodes {
 		v.nodes[n.ID] = n
 		v.shard.Members[i].Busy = v.shard.Members[i].Busy || slices.Contains(busy, n.ID)
+	}
+	// That its agent keeps its lease says that others hear the leader, if this admin does not.
+	if n := v.nodes[rule.Leader]; n != nil {
+		v.shard.GatewaysReach = n.Live
 	}
 	s.watch.See(time.Since(s.began), &v.shard)
 	return v, nil

@@ -79,7 +79,8 @@ type Agent struct {
 	inForce    atomic.Pointer[inForce]
 	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not
 	fencedLSN  atomic.Uint64 // of a primary that resigned; 0 = not proven
-	draining   atomic.Bool   // it has resigned, and what runs still may end
+	flushing   flushing
+	draining   atomic.Bool // it has resigned, and what runs still may end
 	archiver   archiver
 }
 
@@ -208,6 +209,7 @@ func (a *Agent) run(ctx context.Context) error {
 	group.Go(func() error { return a.sample(gctx) })
 	group.Go(func() error { return a.probes(gctx) })
 	group.Go(func() error { return a.guards(gctx) })
+	group.Go(func() error { return a.flushes(gctx) })
 	group.Go(func() error { return a.register(gctx) })
 	group.Go(func() error { return a.watchArchive(gctx) })
 	group.Go(func() error { return a.runOrders(gctx) })

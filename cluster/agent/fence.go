@@ -159,7 +159,7 @@ func (r *runner) attend(ctx context.Context) {
 		err = r.open(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.a.log.Info("not open to clients yet", "error", err)
+		r.complain("not open to clients yet", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func (r *runner) shut(ctx context.Context, m Member) {
 		err = endClients(ctx, conn)
 	}
 	if err != nil {
-		r.a.log.Warn("fencing itself goes on", "error", err)
+		r.complain("fencing itself goes on", err)
 		return
 	}
 	r.shutFor = at

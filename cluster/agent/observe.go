@@ -36,7 +36,6 @@ type Observation struct {
 	ReceiveLSN    catalog.LSN        `json:"receive_lsn,omitempty"` // end of what is flushed
 	ReplayLSN     catalog.LSN        `json:"replay_lsn,omitempty"`
 	Replayed      bool               `json:"replayed,omitempty"`
-	Waiting       bool               `json:"waiting,omitempty"` // replay has found no more and waits
 	ReplayPaused  bool               `json:"replay_paused,omitempty"`
 	Row           decide.TermRow     `json:"row"`
 	History       []decide.Switch    `json:"history,omitempty"`
@@ -149,7 +148,6 @@ func (o *observer) ask(ctx context.Context) (Observation, error) {
 		if err := o.askStandby(ctx, &ob, receiver, retries, receive != nil, receivedLine); err != nil {
 			return ob, err
 		}
-		ob.Waiting = retries
 		ended = !receiver && receive != nil && !o.a.laterTimeline(ob.Timeline)
 	} else {
 		ob.ReplayLSN, ob.Replayed = ob.ReceiveLSN, true
@@ -377,6 +375,7 @@ func (a *Agent) Status(ctx context.Context) Status {
 	if d := a.damage.Load(); d != nil && st.Standby {
 		st.Damage = *d
 	}
+	st.Stalled = a.flushing.stalled(time.Now())
 	st.Broken = promises.RewindInProgress && !a.replacing.Load()
 	st.Writable = st.Server.Primary && st.FencedLSN == 0
 	if at := a.selfFenced.Load(); at != 0 {

@@ -159,6 +159,7 @@ type Status struct {
 	Exited        bool          `json:"exited,omitempty"` // no process of Postgres is left
 	Hung          bool          `json:"hung,omitempty"`
 	Broken        bool          `json:"broken,omitempty"`
+	Stalled       bool          `json:"stalled,omitempty"`  // the disk doesn't answer
 	InForce       bool          `json:"in_force,omitempty"` // Member's Standbys and Acks are proven to be
 	Writable      bool          `json:"writable,omitempty"`
 	SelfFenced    bool          `json:"self_fenced,omitempty"`

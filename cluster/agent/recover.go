@@ -182,14 +182,13 @@ func receiverGone(ctx context.Context, conn *pgx.Conn, force bool) (bool, error)
 	return false, nil
 }
 
-// awaitReplay waits a while until what is local is replayed; it is no error when it takes longer. Where the log ends within
-// a record, which is never replayed, it is over once the startup process waits for more.
+// awaitReplay waits a while until it is known where the log ends; it is no error when it takes longer. What is not replayed by
+// then a promotion replays.
 func (r *runner) awaitReplay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replayWait)
 	defer cancel()
 	for {
-		ob := r.a.observer.look(ctx)
-		if ob.Replayed || ob.Up && ob.Waiting {
+		if r.a.observer.look(ctx).Up {
 			return nil
 		}
 		select {

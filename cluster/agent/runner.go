@@ -44,22 +44,23 @@ type outcome struct {
 
 // runner is the state of the goroutine that alone starts and stops Postgres.
 type runner struct {
-	a       *Agent
-	ctx     context.Context // ends with the runner; for side
-	side    sync.WaitGroup  // what goes on beside orders
-	downAt  time.Time       // when the server last ended
-	shutFor int64           // the self-fencing that was carried out
-	conn    *pgx.Conn       // for orders' SQL, kept between them
-	done    map[string]Result
-	order   []string // of done, oldest first
-	backoff time.Duration
-	retry   <-chan time.Time // when to try to start again
-	upSince time.Time
-	suspect string            // what the server's last life ended with, if it is fatal
-	logAt   int64             // where the log of its present life begins
-	stubbed map[uint32]string // of databases, by oid: the version of the stubs that they hold
-	steps   []Step            // of the order in hand
-	lapped  time.Time         // when the last of them ended
+	a         *Agent
+	ctx       context.Context // ends with the runner; for side
+	side      sync.WaitGroup  // what goes on beside orders
+	downAt    time.Time       // when the server last ended
+	shutFor   int64           // the self-fencing that was carried out
+	conn      *pgx.Conn       // for orders' SQL, kept between them
+	done      map[string]Result
+	order     []string // of done, oldest first
+	backoff   time.Duration
+	retry     <-chan time.Time // when to try to start again
+	upSince   time.Time
+	suspect   string            // what the server's last life ended with, if it is fatal
+	logAt     int64             // where the log of its present life begins
+	stubbed   map[uint32]string // of databases, by oid: the version of the stubs that they hold
+	complaint string            // the last that was logged
+	steps     []Step            // of the order in hand
+	lapped    time.Time         // when the last of them ended
 }
 
 // runOrders brings the server up as the restart rule says, then carries out orders and restarts it, until ctx ends.
@@ -155,6 +156,14 @@ func (r *runner) perform(ctx context.Context, t task) (Result, error) {
 	return result, nil
 }
 
+// complain logs what goes on failing, once as long as it is for the same reason.
+func (r *runner) complain(what string, err error) {
+	if text := what + ": " + err.Error(); text != r.complaint {
+		r.complaint = text
+		r.a.log.Warn(what, "error", err)
+	}
+}
+
 // step notes that a part of the order in hand has ended.
 func (r *runner) step(what string) {
 	now := time.Now()
@@ -189,7 +198,7 @@ func (r *runner) ensureRunning(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.a.log.Warn("the server is not up", "error", err)
+	r.complain("the server is not up", err)
 	r.a.setPhase(catalog.StateStarting, "%v", err)
 	r.retryLater()
 }

@@ -221,8 +221,13 @@ func (r *runner) startOrder(ctx context.Context, _ Order) (Result, error) {
 	return Result{Done: []string{"started"}}, nil
 }
 
+// restartOrder stops and starts the server; one that hangs is killed, as it would not hear.
 func (r *runner) restartOrder(ctx context.Context, o Order) (Result, error) {
-	if err := r.stop(ctx, pgproc.StopFast); err != nil {
+	if r.a.hung.Load() {
+		if err := r.killed(); err != nil {
+			return Result{}, err
+		}
+	} else if err := r.stop(ctx, pgproc.StopFast); err != nil {
 		return Result{}, err
 	}
 	return r.startOrder(ctx, o)
