@@ -138,6 +138,14 @@ func problemLines(problems []catalog.Problem) string {
 
 // awaitTopology waits until every gateway that lives has a revision, and gives those that have not at the end.
 func (s *Schema) awaitTopology(ctx context.Context, rev int64, limit time.Duration) (behind []string, err error) {
+	return s.awaitGateways(ctx, limit, func(snap *catalog.Snapshot) bool { return snap.Topology().Revision >= rev },
+		func(g *catalog.Gateway) bool { return g.TopologyRevision >= rev })
+}
+
+// awaitGateways waits until this process and every gateway that lives have something.
+func (s *Schema) awaitGateways(
+	ctx context.Context, limit time.Duration, here func(*catalog.Snapshot) bool, has func(*catalog.Gateway) bool,
+) (behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(followPoll)
@@ -149,11 +157,11 @@ func (s *Schema) awaitTopology(ctx context.Context, rev int64, limit time.Durati
 		}
 		behind = behind[:0]
 		for i := range snap.Gateways {
-			if g := &snap.Gateways[i]; g.TopologyRevision < rev {
+			if g := &snap.Gateways[i]; !has(g) {
 				behind = append(behind, g.ID)
 			}
 		}
-		if len(behind) == 0 && snap.Topology().Revision >= rev {
+		if len(behind) == 0 && here(snap) {
 			return nil, nil
 		}
 		select {
@@ -225,7 +233,29 @@ func (s *Schema) topologyFunctions() []*Relation {
 				return [][]any{{rev}}, nil
 			},
 		},
+		{
+			Name: "wait_for_ddl", Comment: "Return once every gateway plans by the schema as it is now", Scalar: true,
+			Columns: []Column{{"wait_for_ddl", int8, "the revision of the schema: it grows with each change by DDL"}},
+			rows:    ignoreArgs(s.waitForDDL),
+		},
 	}
+}
+
+func (s *Schema) waitForDDL(ctx context.Context) ([][]any, error) {
+	snap, err := s.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	rev := snap.SchemaRev
+	behind, err := s.awaitGateways(ctx, waitLimit, func(snap *catalog.Snapshot) bool { return snap.SchemaRev >= rev },
+		func(g *catalog.Gateway) bool { return g.SchemaRevision >= rev })
+	if err != nil {
+		return nil, err
+	}
+	if len(behind) > 0 {
+		return nil, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "not all gateways have the schema's revision %d: %s", rev, strings.Join(behind, ", "))
+	}
+	return [][]any{{rev}}, nil
 }
 
 const waitLimit = time.Minute

@@ -207,9 +207,10 @@ func DeleteParameter(ctx context.Context, store Store, cluster, scope, name stri
 }
 
 // TouchSchema tells all gateways that DDL may have changed what their plans depend on.
-func TouchSchema(ctx context.Context, store Store, cluster string) error {
-	_, err := store.Put(ctx, SchemaKey(cluster), []byte("{}"), Always())
-	return err
+//
+// It gives the revision of the schema that Snapshots have then.
+func TouchSchema(ctx context.Context, store Store, cluster string) (int64, error) {
+	return store.Put(ctx, SchemaKey(cluster), []byte("{}"), Always())
 }
 
 // PutLiveness writes what an agent says of itself, under its lease.

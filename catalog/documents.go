@@ -72,7 +72,9 @@ type Gateway struct {
 	AdminURL  string    `json:"admin_url,omitempty"`
 	// TopologyRevision is that of the data topology it works with: see AnnounceGateway.
 	TopologyRevision int64 `json:"topology_revision,omitempty"`
-	ModRev           int64 `json:"-"`
+	// SchemaRevision is that of the schema: Snapshot.SchemaRev.
+	SchemaRevision int64 `json:"schema_revision,omitempty"`
+	ModRev         int64 `json:"-"`
 }
 
 // Admin is what an admin writes under its lease.

@@ -360,8 +360,8 @@ func TestPlanVersion(t *testing.T) {
 			{"a node", func() error { w.putNode(catalog.Node{ID: "r3", Shard: "sh1"}); return nil }, false},
 			{"a shard's name", func() error { w.putShard(catalog.Shard{UID: "sh1", Name: "uno"}); return nil }, true},
 			{"a new shard", func() error { w.putShard(catalog.Shard{UID: "sh2"}); return nil }, true},
-			{"DDL", func() error { return catalog.TouchSchema(t.Context(), w.store, cluster) }, true},
-			{"DDL again", func() error { return catalog.TouchSchema(t.Context(), w.store, cluster) }, true},
+			{"DDL", func() error { _, err := catalog.TouchSchema(t.Context(), w.store, cluster); return err }, true},
+			{"DDL again", func() error { _, err := catalog.TouchSchema(t.Context(), w.store, cluster); return err }, true},
 			{"topology", func() error {
 				_, err := catalog.PutTopology(t.Context(), w.store, cluster, catalog.TopologyDocument{Document: []byte(`{}`)}, 0)
 				return err

@@ -114,7 +114,10 @@ func startShards(t testing.TB, n int, document string, o gatewayOptions) *shards
 	wrapped := o.config
 	o.config = func(cfg *Config) {
 		cfg.Commits = commits
-		cfg.SchemaChanged = func(ctx context.Context) error { return catalog.TouchSchema(ctx, s.store, testCluster) }
+		cfg.SchemaChanged = func(ctx context.Context) error {
+			_, err := catalog.TouchSchema(ctx, s.store, testCluster)
+			return err
+		}
 		if wrapped != nil {
 			wrapped(cfg)
 		}

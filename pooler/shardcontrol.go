@@ -225,7 +225,7 @@ func (c *Session) commitShards() error {
 			c.rollbackShards()
 			return err
 		}
-		if c.vars.Neki().TxMode == settings.TxAtomic {
+		if t.atomic || c.vars.Neki().TxMode == settings.TxAtomic {
 			return c.commitAtomic(writers, readers)
 		}
 	}

@@ -89,6 +89,7 @@ func (c *Session) define(p *plan.Plan, text []byte) (answer, error) {
 			return answer{}, errSecondShard(c.place.shard, "every shard")
 		}
 		c.beginImplicit()
+		c.stx.atomic = c.srv.cfg.Commits != nil // shards whose schemas differ would have to be mended by hand
 	}
 	tag, err := c.defineOnAll(p, sql, snap)
 	if err != nil {

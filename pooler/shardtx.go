@@ -20,6 +20,7 @@ import (
 // all, and with none it answers them itself.
 type shardTx struct {
 	implicit bool   // begun by the gateway, for one statement, string or segment
+	atomic   bool   // commits on all shards or on none, whatever __neki.tx_mode says
 	begin    string // what begins it on a shard
 	log      []txEntry
 	members  []*member

@@ -317,5 +317,19 @@ func (g *gateway) setPaused(ctx context.Context, shard string, on bool) error {
 
 // schemaChanged has all gateways plan anew.
 func (g *gateway) schemaChanged(ctx context.Context) error {
-	return catalog.TouchSchema(ctx, g.cfg.Store, g.cfg.Cluster)
+	revision, err := catalog.TouchSchema(ctx, g.cfg.Store, g.cfg.Cluster)
+	if err != nil {
+		return err
+	}
+	for { // what the session asks next is to be answered by the new schema
+		changed := g.cfg.Live.Changed()
+		if g.cfg.Live.Snapshot().SchemaRev >= revision {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

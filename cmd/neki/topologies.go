@@ -41,23 +41,25 @@ type registration struct {
 	self  catalog.Gateway
 }
 
-// announceTopology keeps the revision of the topology that this gateway works with in the catalog, until ctx ends.
+// announceTopology keeps the revisions of the topology and of the schema that this gateway works with in the catalog, until
+// ctx ends.
 func (g *gateway) announceTopology(ctx context.Context, registered *atomic.Pointer[registration]) {
 	said := registration{}
 	for {
 		changed := g.cfg.Live.Changed()
 		r := registered.Load()
-		revision := g.cfg.Live.Snapshot().Topology().Revision
-		if r != nil && (r.lease != said.lease || revision != said.self.TopologyRevision) {
+		snap := g.cfg.Live.Snapshot()
+		revision, schema := snap.Topology().Revision, snap.SchemaRev
+		if r != nil && (r.lease != said.lease || revision != said.self.TopologyRevision || schema != said.self.SchemaRevision) {
 			next := registration{r.lease, r.self}
-			next.self.TopologyRevision = revision
+			next.self.TopologyRevision, next.self.SchemaRevision = revision, schema
 			put, cancel := context.WithTimeout(ctx, catalogWait)
 			err := catalog.AnnounceGateway(put, next.lease, g.cfg.Cluster, next.self)
 			cancel()
 			if err == nil {
 				said = next
 			} else if ctx.Err() == nil {
-				g.log.Warn("the revision of the data topology in use was not announced", "revision", revision, "error", err)
+				g.log.Warn("the revisions in use of the data topology and the schema were not announced", "revision", revision, "error", err)
 			}
 		}
 		select {
