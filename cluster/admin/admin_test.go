@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		supervise(dir)
 		return
 	}
+	if text := os.Getenv(childAgent); text != "" {
+		runChildAgent(text)
+		return
+	}
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "wal-") {
 		os.Exit(walCommand(os.Args[1:]))
 	}

@@ -253,6 +253,7 @@ func (l *leader) provide(ctx context.Context, in Instance) error {
 // awaitJoined waits until a new instance serves and, as a replica, acknowledges; it reports how it gets there.
 func (l *leader) awaitJoined(ctx context.Context, r *Report, shard, node string, role catalog.Role, p part) error {
 	began := time.Now()
+	var f filling
 	for ctx.Err() == nil {
 		snap := l.a.live.Snapshot()
 		rule := snap.Rule(shard)
@@ -270,7 +271,7 @@ func (l *leader) awaitJoined(ctx context.Context, r *Report, shard, node string,
 			r.Step(p.at(1), "%s is a %s of shard %s%s", node, role, shard, l.filled(ctx, r, n, p))
 			return nil
 		default:
-			l.reportFilling(ctx, r, n, p)
+			l.reportFilling(ctx, r, n, &f, p)
 		}
 		sleep(ctx, restartPoll)
 	}
@@ -289,10 +290,30 @@ func (l *leader) joined(snap *catalog.Snapshot, n *catalog.Node, rule *catalog.R
 	return h.Streaming && (role == catalog.RoleRdonly || rule != nil && slices.Contains(rule.Cohort, n.ID))
 }
 
+// filling is what is remembered of a node that is being made: from where it replays.
+type filling struct{ from catalog.LSN }
+
+// replayed tells which part of the log since its data a node has replayed, up to what its shard's primary has.
+func (f *filling) replayed(snap *catalog.Snapshot, n *catalog.Node, at catalog.LSN) float64 {
+	p := snap.PrimaryOf(n.Shard)
+	if f.from == 0 {
+		f.from = at
+	}
+	if p == nil || snap.Health(p.ID) == nil || at == 0 {
+		return 0
+	}
+	end := snap.Health(p.ID).FlushLSN
+	if end <= f.from {
+		return 1
+	}
+	return min(float64(at-f.from)/float64(end-f.from), 1)
+}
+
 // reportFilling tells how far the data of a node is, by what its agent says.
-func (l *leader) reportFilling(ctx context.Context, r *Report, n *catalog.Node, p part) {
+func (l *leader) reportFilling(ctx context.Context, r *Report, n *catalog.Node, f *filling, p part) {
 	st, err := l.status(ctx, n)
 	const filled, replayed = .8, .95 // of the whole: the data is there; it streams
+	at := filled + (replayed-filled)*f.replayed(l.a.live.Snapshot(), n, st.Server.ReplayLSN)
 	switch {
 	case err != nil:
 		r.Step(p.at(.05), "%s: its agent does not answer", n.ID)
@@ -302,9 +323,9 @@ func (l *leader) reportFilling(ctx context.Context, r *Report, n *catalog.Node, 
 	case st.Empty:
 		r.Step(p.at(.05), "%s: waits for its turn", n.ID)
 	case !st.Server.Streaming && st.Member.Archive:
-		r.Step(p.at(filled), "%s: replays the archive, at %s", n.ID, st.Server.ReplayLSN)
+		r.Step(p.at(at), "%s: replays the archive", n.ID)
 	case !st.Server.Streaming:
-		r.Step(p.at(filled), "%s: catches up, at %s", n.ID, st.Server.ReplayLSN)
+		r.Step(p.at(at), "%s: catches up", n.ID)
 	default:
 		r.Step(p.at(replayed), "%s: streams, and joins", n.ID)
 	}
@@ -576,6 +597,7 @@ func (l *leader) requestRestore(ctx context.Context, j *catalog.Job, request str
 }
 
 func (l *leader) awaitRestored(ctx context.Context, r *Report, j *catalog.Job, request string) error {
+	var f filling
 	for ctx.Err() == nil {
 		snap := l.a.live.Snapshot()
 		rule := snap.Rule(j.Shard)
@@ -586,14 +608,14 @@ func (l *leader) awaitRestored(ctx context.Context, r *Report, j *catalog.Job, r
 		case n == nil:
 			return giveUp(pgerr.New(pgerr.UndefinedObject, "node %s is not there any more", j.Node))
 		case n.Desired == catalog.DesiredRun && l.joined(snap, n, rule, n.Role):
-			r.Step(1, "%s is restored%s", n.ID, l.filled(ctx, r, n, part{0, 1}))
+			r.Step(1, "%s is whole again%s", n.ID, l.filled(ctx, r, n, part{0, 1}))
 			return nil
 		case n.Desired != catalog.DesiredRun && n.Desired != catalog.DesiredRestore:
 			return giveUp(pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s is to be %s now: %s", n.ID, n.Desired, n.Reason))
 		case rule != nil && slices.Contains(rule.Cohort, n.ID) && n.Desired == catalog.DesiredRestore:
 			r.Step(.02, "%s is to acknowledge no commits any more", n.ID)
 		default:
-			l.reportFilling(ctx, r, n, part{0, 1})
+			l.reportFilling(ctx, r, n, &f, part{0, 1})
 		}
 		sleep(ctx, restartPoll)
 	}

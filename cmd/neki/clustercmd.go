@@ -54,5 +54,5 @@ func shardCommand() *cli.Command {
 
 func replicaCommand() *cli.Command {
 	return groupCommand("replica", "list and change replicas", "",
-		queryCommand("ls", "list replicas, with their lag", replicasQuery))
+		append([]*cli.Command{queryCommand("ls", "list replicas, with their lag", replicasQuery)}, replicaCommands()...)...)
 }
