@@ -12,6 +12,7 @@ type parsing struct {
 	index     int // of the expected answer
 	statement *preparedStatement
 	own       bool // the client's Parse: its name becomes free again
+	known     bool // the server had it before
 }
 
 // unparse undoes the Parse messages that were not run because the answer at index was an error.
@@ -20,7 +21,7 @@ func (c *Session) unparse(index int) {
 		if p.index < index {
 			continue
 		}
-		if c.lease != nil {
+		if c.lease != nil && !p.known {
 			c.lease.Forget(p.statement.shared)
 		}
 		if p.own {
@@ -85,14 +86,15 @@ func (c *Session) encodeOp(out []byte, sc *backend.ServerConn, o *op) []byte {
 
 // encodeNamedParse prepares a named statement on sc, or answers for it when sc has it from another client.
 func (c *Session) encodeNamedParse(out []byte, sc *backend.ServerConn, o *op) []byte {
-	if c.usable(sc, o.named) {
+	known := c.usable(sc, o.named)
+	if known {
 		c.expect('P', backend.Synth, nil)
 	} else {
 		out = sc.Prepare(out, c.work.relay, o.named.shared, backend.Forward)
 		sc.NotePrepared(o.named.shared, c.srv.nextToken())
 		c.alignPlans()
 	}
-	c.parsing = append(c.parsing, parsing{index: len(c.work.plans) - 1, statement: o.named, own: true})
+	c.parsing = append(c.parsing, parsing{index: len(c.work.plans) - 1, statement: o.named, own: true, known: known})
 	return out
 }
 

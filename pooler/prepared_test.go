@@ -477,3 +477,18 @@ func TestPreparedSurvivesSkippedEviction(t *testing.T) {
 		}
 	}
 }
+
+// TestParseBehindAnError: a Parse that the server skips, of a statement that it has for another client, leaves that as it is.
+func TestParseBehindAnError(t *testing.T) {
+	g := startGateway(t, gatewayOptions{parameters: poolOf(1)})
+	a, b := newWireClient(t, g.config("")), newWireClient(t, g.config(""))
+	a.ask(1, parse("s", "select 'shared'"), syncMsg)
+	if got := b.ask(1, parse("", "selct"), parse("s", "select 'shared'"), syncMsg); !strings.Contains(got, "C42601") {
+		t.Error(got)
+	}
+	for _, c := range []*wireClient{b, a} {
+		if got := c.ask(1, closing('S', "s"), parse("s", "select 'shared'"), bindTo("", "s"), execute("", 0), syncMsg); !strings.Contains(got, "D{") {
+			t.Error(got)
+		}
+	}
+}

@@ -427,7 +427,7 @@ func (c *Session) tryAgain(err error, role *catalog.Role, attempt int) bool {
 func (c *Session) putBack() {
 	r := c.work.relay
 	for _, p := range c.parsing { // skipped after the error
-		if p.index >= r.Failed {
+		if p.index >= r.Failed && !p.known {
 			c.lease.Forget(p.statement.shared)
 		}
 	}
