@@ -115,7 +115,17 @@ func (s *DirStore) Get(_ context.Context, key string) (io.ReadCloser, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", key, ErrNotExist)
 	}
-	return f, err
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && st.IsDir() { // the beginning of other keys
+		err = fmt.Errorf("%s: %w", key, ErrNotExist)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // List walks the directory of the prefix.

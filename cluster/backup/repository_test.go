@@ -245,3 +245,14 @@ func mustPushText(t *testing.T, r *Repository, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+func checkWholeOrMissing(t *testing.T, path string, want []byte) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s has %d bytes, want %d: %v", path, len(got), len(want), err)
+	}
+}

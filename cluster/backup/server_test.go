@@ -253,6 +253,50 @@ func TestBackupAndRestore(t *testing.T) {
 	if got := psql(t, copied, "SELECT pg_tablespace_location(oid) FROM pg_tablespace WHERE spcname = 'elsewhere'"); !strings.HasPrefix(got, copied.Dir()) {
 		t.Errorf("the restored tablespace is in %s", got)
 	}
+	if err := copied.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.restoreByHand(t, b, store.dir)
+}
+
+// restoreByHand does what the manual says: tar, gunzip and Postgres's own settings.
+func (s *system) restoreByHand(t *testing.T, b Backup, dir string) {
+	t.Helper()
+	p := instance(t)
+	if err := p.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Account().MakeDir(p.DataDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(dir, s.r.key("base", b.ID))
+	for _, args := range [][]string{
+		{"tar", "-xzf", filepath.Join(base, "base.tar.gz"), "-C", p.DataDir(), "--exclude=pg_tblspc/*"},
+		{"cp", "-r", filepath.Join(dir, s.r.key("wal")), filepath.Join(p.Dir(), "wal")}, // where the server may read it
+		{"chown", "-R", p.Account().Name, p.DataDir(), filepath.Join(p.Dir(), "wal")},
+	} {
+		if out, err := exec.CommandContext(soon(t), args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	wal := filepath.Join(p.Dir(), "wal")
+	settings := testSettings().With(pgproc.Settings{
+		"restore_command":        "gunzip -c " + wal + "/*/%f.gz > %p || cp " + wal + "/%f %p",
+		"recovery_target_action": "promote", "recovery_target": "immediate",
+	})
+	if _, err := p.WriteSettings(settings); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(p.DataDir(), "recovery.signal"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(soon(t)); err != nil {
+		t.Fatal(err, p.LogTail(10))
+	}
+	awaitPrimary(t, p)
+	if got := psql(t, p, "SELECT count(*) FROM a"); got != "10000" {
+		t.Errorf("rows restored by hand: %s", got)
+	}
 }
 
 // verify unpacks a backup and has Postgres's own program check it against its manifest.

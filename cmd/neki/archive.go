@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -15,7 +16,6 @@ import (
 	"neki/cluster/agent"
 	"neki/cluster/backup"
 	"neki/cluster/pgproc"
-	"neki/internal/pgerr"
 	"neki/settings"
 )
 
@@ -54,7 +54,7 @@ func openArchive(cfg settings.Backup, account pgproc.Account, dir string) (agent
 	case cfg.Directory != "":
 		store, err = backup.NewDirStore(cfg.Directory)
 	case cfg.S3 != (settings.S3{}):
-		return agent.Archive{}, pgerr.New(pgerr.FeatureNotSupported, "backup.s3 is not supported")
+		store, err = openS3(cfg.S3)
 	default:
 		return agent.Archive{}, nil
 	}
@@ -63,6 +63,20 @@ func openArchive(cfg settings.Backup, account pgproc.Account, dir string) (agent
 	}
 	program, err := ownProgram(account, dir)
 	return agent.Archive{Store: store, Program: program, MaxRate: int64(cfg.MaxRate) << 20}, err
+}
+
+func openS3(cfg settings.S3) (*backup.S3Store, error) {
+	secret := ""
+	if cfg.SecretKeyFile != "" {
+		text, err := os.ReadFile(cfg.SecretKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("backup.s3.secret-key-file: %w", err)
+		}
+		secret = strings.TrimSpace(string(text))
+	}
+	return backup.NewS3Store(backup.S3Config{
+		Endpoint: cfg.Endpoint, Bucket: cfg.Bucket, Prefix: cfg.Prefix, Region: cfg.Region, AccessKey: cfg.AccessKey, SecretKey: secret, CA: cfg.CA,
+	})
 }
 
 func backupPolicy(cfg settings.Backup) (admin.BackupPolicy, error) {
