@@ -217,6 +217,18 @@ func TestAtomicResolver(t *testing.T) {
 	if err := commits.Decide(ctx, undecided, s.dbname, nil); !errors.Is(err, catalog.ErrAborted) {
 		t.Fatalf("decided after its end: %v", err)
 	}
+	ask, shown := r.Ask, map[string]bool{}
+	r.Show = func(_ context.Context, shard, gid string) { shown[shard+" "+gid] = true }
+	r.Ask = func(ctx context.Context, shard string, o agent.PreparedOrder) (agent.PreparedStatus, error) {
+		if shard == "sh2" {
+			return agent.PreparedStatus{}, errors.New("away")
+		}
+		return ask(ctx, shard, o)
+	}
+	if left, err := r.Pass(ctx); err == nil || !left || s.prepared() != 2 || !shown["sh2 "+decided.GID] || shown["sh1 "+decided.GID] {
+		t.Errorf("while a shard is away: %t, %v, %d are prepared, shown %v", left, err, s.prepared(), shown)
+	}
+	r.Ask = ask
 	for pass := range 3 {
 		if _, err := r.Pass(ctx); err != nil {
 			t.Fatal(pass, err)

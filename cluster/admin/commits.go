@@ -34,6 +34,8 @@ type Resolver struct {
 	Ask func(ctx context.Context, shard string, o agent.PreparedOrder) (agent.PreparedStatus, error)
 	// Record tells what was done.
 	Record func(ctx context.Context, e catalog.Event)
+	// Show tells of a transaction that has yet to end on a shard, at each pass; nil: nobody wants to know.
+	Show func(ctx context.Context, shard, gid string)
 
 	known   map[string]bool // decisions that were there at the pass before
 	waiting map[string]bool // what was found and could not be ended, so as to tell of it once
@@ -149,6 +151,7 @@ func (r *Resolver) finish(ctx context.Context, orders map[string][]agent.FinishP
 			status, err := r.Ask(ctx, shard, agent.PreparedOrder{Finish: finish})
 			for _, f := range finish {
 				if err != nil || slices.ContainsFunc(status.Failed, func(s string) bool { return strings.HasPrefix(s, f.GID+": ") }) {
+					r.show(ctx, shard, f.GID)
 					if !r.waiting[shard+" "+f.GID] {
 						r.Record(ctx, catalog.Event{Kind: "commit", Shard: shard, Detail: f.GID + " can't be ended yet"})
 					}
@@ -182,18 +185,60 @@ func (r *Resolver) forget(ctx context.Context, view *catalog.Commits, prepared m
 		if over && catalog.ForgetDecision(ctx, r.Store, r.Cluster, d) == nil {
 			continue
 		}
-		if !d.Aborted {
-			next[gid], left = true, true
+		if d.Aborted {
+			continue
+		}
+		next[gid], left = true, true
+		for _, shard := range d.Shards {
+			if _, answered := prepared[shard]; !answered && r.known[gid] && !view.Live[incarnation] {
+				r.show(ctx, shard, gid)
+			}
 		}
 	}
 	r.known = next
 	return left
 }
 
+func (r *Resolver) show(ctx context.Context, shard, gid string) {
+	if r.Show != nil {
+		r.Show(ctx, shard, gid)
+	}
+}
+
+// endTransaction is the kind of jobs that show a transaction that has yet to end on a shard.
+const endTransaction = "end_transaction"
+
+// showTransaction makes the job of one, unless there is one.
+func (l *leader) showTransaction(ctx context.Context, shard, gid string) {
+	_, _, err := catalog.PutJob(ctx, l.a.cfg.Store, l.a.cfg.Cluster, catalog.Job{
+		Kind: endTransaction, Target: gid, Shard: shard, Key: endTransaction + " " + shard + " " + gid, By: "admin " + l.a.cfg.ID,
+	})
+	if err != nil && ctx.Err() == nil {
+		l.a.log.Warn("a transaction that has yet to end is not shown", "gid", gid, "shard", shard, "error", err)
+	}
+}
+
+// awaitTransaction is the job: followCommits ends the transaction, as soon as the shard lets it.
+func (l *leader) awaitTransaction(ctx context.Context, j catalog.Job, r *Report) error {
+	for ctx.Err() == nil {
+		status, err := l.askPrepared(ctx, j.Shard, agent.PreparedOrder{})
+		switch {
+		case err != nil:
+			r.Step(0, "shard %s can't be asked: %v", j.Shard, err)
+		case !slices.ContainsFunc(status.Transactions, func(t agent.PreparedTransaction) bool { return t.GID == j.Target }):
+			return nil
+		default:
+			r.Step(0, "it is prepared there")
+		}
+		sleep(ctx, commitsAgain)
+	}
+	return ctx.Err()
+}
+
 // followCommits looks after commits over several shards, for as long as the admin leads.
 func (l *leader) followCommits(ctx context.Context) {
 	r := &Resolver{
-		Store: l.a.cfg.Store, Cluster: l.a.cfg.Cluster, Record: l.a.record, Ask: l.askPrepared,
+		Store: l.a.cfg.Store, Cluster: l.a.cfg.Cluster, Record: l.a.record, Ask: l.askPrepared, Show: l.showTransaction,
 		Shards: func() []string {
 			var uids []string
 			for _, s := range l.a.live.Snapshot().Shards {

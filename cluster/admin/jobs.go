@@ -68,6 +68,8 @@ func (l *leader) jobKinds() map[string]jobKind {
 		"set_replicas":    {run: l.setReplicas},
 		"restore_replica": {run: l.restoreReplica, beside: true}, // the shard's loop does it, one after the other
 
+		endTransaction: {run: l.awaitTransaction, beside: true},
+
 		"restore_cluster": {run: l.restoreCluster, beside: true, attempts: 3},
 	}
 }
