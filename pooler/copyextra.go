@@ -3,8 +3,10 @@ package pooler
 import (
 	"encoding/binary"
 	"io"
+	"slices"
 	"strconv"
 
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/pooler/copydata"
 	"neki/pooler/fanout"
@@ -12,12 +14,11 @@ import (
 )
 
 // copyExtra is the values of the columns that the data of a COPY leaves out, and that must be computed once for all shards:
-// for so many rows at a time. The shard that computes them may be one that takes rows: then its COPY is ended before, and
-// begun again behind it.
+// for so many rows at a time. A shard that computes some, or counts a sequence, may be one that takes rows: then its COPY is
+// ended before, and begun again behind it.
 type copyExtra struct {
 	rows  [][][]byte // not used yet
 	batch int        // how many come next
-	shard *member
 }
 
 // Sizes of the batches: the first is small, because a sequence's numbers that are not used are lost.
@@ -28,36 +29,85 @@ const (
 
 // firstExtra computes the first values, before any COPY has begun.
 func (x *splitCopy) firstExtra() error {
-	if x.in.Values == nil {
+	values := x.in.Values
+	if values == nil {
 		return nil
 	}
-	shard := x.in.Values.Shard
-	if x.lane(shard) == nil {
-		if err := x.leaseOne(shard, x.c.srv.cfg.Cluster.Snapshot()); err != nil {
+	if values.SQL != "" && x.lane(values.Shard) == nil {
+		if err := x.leaseOne(values.Shard, x.c.srv.cfg.Cluster.Snapshot()); err != nil {
 			return err
 		}
 	}
-	x.extra.shard, x.extra.batch = x.lane(shard), firstExtras
+	x.extra.batch = firstExtras
 	return x.compute()
 }
 
-// compute asks for the next values. Nothing else runs on their shard.
+// compute computes the next values. Nothing else runs on their shards.
 func (x *splitCopy) compute() error {
-	e := &x.extra
-	sc := e.shard.sc
+	e, values := &x.extra, x.in.Values
+	n := e.batch
+	e.batch = min(4*e.batch, mostExtras)
+	row := make([][]byte, n*values.Columns)
+	var takes []plan.EvalSequence
+	for i := range n {
+		for _, q := range values.Sequences {
+			q.At += i * values.Columns
+			takes = append(takes, q)
+		}
+	}
+	if err := x.takeValues(row, takes, x.c.srv.cfg.Cluster.Snapshot()); err != nil {
+		return err
+	}
+	if x.in.Format.Binary {
+		if err := x.inBinary(row, takes); err != nil {
+			return err
+		}
+	}
+	if values.SQL != "" {
+		if err := x.computeSQL(row, n); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		e.rows = append(e.rows, row[i*values.Columns:(i+1)*values.Columns])
+	}
+	return nil
+}
+
+// inBinary gives numbers of sequences the form that they have in binary data.
+func (x *splitCopy) inBinary(row [][]byte, takes []plan.EvalSequence) error {
+	for _, q := range takes {
+		oid := x.in.Types[q.At%x.in.Values.Columns]
+		d, err := datum.ParseText(oid, string(row[q.At]), x.session)
+		if err == nil {
+			row[q.At], err = datum.AppendBinary(nil, oid, d, x.session)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// computeSQL has a shard compute what is no number of a sequence, for n rows.
+func (x *splitCopy) computeSQL(row [][]byte, n int) error {
+	values := x.in.Values
+	sc := x.lane(values.Shard).sc
 	sc.SetUnnamed(0)
 	x.calls++
 	f := formats(nil)
 	if x.in.Format.Binary {
 		f = formats{1}
 	}
-	sql := x.in.Values.SQL + strconv.Itoa(e.batch) + ")"
-	e.batch = min(4*e.batch, mostExtras)
+	sql := values.SQL + " FROM pg_catalog.generate_series(1, " + strconv.Itoa(n) + ")"
 	legs := fanout.Start([]fanout.Request{{Conn: sc, Out: (&spread{values: &plan.Values{}}).request(sql, f)}}, true)
 	defer legs.Close()
+	at := 0
 	for {
 		p, err := legs.Next(x.ctx)
 		switch {
+		case err == io.EOF && at < n:
+			return pgerr.New(pgerr.InternalError, "the values for the columns left out are missing")
 		case err == io.EOF:
 			return nil
 		case err != nil:
@@ -65,10 +115,12 @@ func (x *splitCopy) compute() error {
 		case p.Kind == fanout.Failed:
 			return p.Err.WithPosition(0)
 		case p.Kind == fanout.Rows:
-			for rows := p.Data; len(rows) > 0; {
-				size := int(binary.BigEndian.Uint32(rows[1:])) + 1
-				e.rows = append(e.rows, rowTexts(rows[:size]))
-				rows = rows[size:]
+			for rows := p.Data; len(rows) > 0; at++ {
+				var one []byte
+				one, rows, _ = splitRows(rows, 1)
+				for i, v := range rowTexts(one) {
+					row[at*values.Columns+values.At[i]] = v
+				}
 			}
 		}
 	}
@@ -82,46 +134,52 @@ func (x *splitCopy) nextExtra() ([][]byte, error) {
 			return nil, err
 		}
 	}
-	if len(e.rows) == 0 {
-		return nil, pgerr.New(pgerr.InternalError, "the values for the columns left out are missing")
-	}
 	values := e.rows[0]
 	e.rows = e.rows[1:]
 	return values, nil
 }
 
-// refill computes more values, between two COPYs of their shard.
+// refill computes more values, between two COPYs of the shards that are asked.
 func (x *splitCopy) refill() error {
-	var busy *copyLane
 	for _, l := range x.lanes {
-		if l.member == x.extra.shard {
-			busy = l
+		if !x.asks(l.place.shard) {
+			continue
+		}
+		l.flush(x.c.lend().answers)
+		if l.err == nil {
+			l.end([]byte{'c', 0, 0, 0, 4})
+		}
+		if l.err != nil {
+			return l.err
+		}
+		if x.in.Index != nil || l == x.counted() {
+			x.copied += rowsOfTag(l.tag)
 		}
 	}
-	if busy != nil {
-		busy.flush(x.c.lend().answers)
-		if busy.err == nil {
-			busy.end([]byte{'c', 0, 0, 0, 4})
-		}
-		if busy.err != nil {
-			return busy.err
-		}
-		if x.in.Index != nil || busy == x.counted() {
-			x.copied += rowsOfTag(busy.tag)
-		}
-	}
-	if err := x.compute(); err != nil || busy == nil {
+	if err := x.compute(); err != nil {
 		return err
 	}
-	busy.columns, busy.tag, busy.ended, busy.lines = nil, "", false, lineMap{}
-	busy.begin(x.sql)
-	if busy.err != nil {
-		return busy.err
-	}
-	if x.header.Raw != nil {
-		busy.add(x.header, int64(x.header.Lines))
+	for _, l := range x.lanes {
+		if !x.asks(l.place.shard) {
+			continue
+		}
+		l.columns, l.tag, l.ended, l.lines = nil, "", false, lineMap{}
+		l.begin(x.sql)
+		if l.err != nil {
+			return l.err
+		}
+		if x.header.Raw != nil {
+			l.add(x.header, int64(x.header.Lines))
+		}
 	}
 	return nil
+}
+
+// asks reports whether a shard computes values.
+func (x *splitCopy) asks(shard string) bool {
+	values := x.in.Values
+	return values.SQL != "" && values.Shard == shard ||
+		slices.ContainsFunc(values.Sequences, func(q plan.EvalSequence) bool { return q.Shard == shard })
 }
 
 // counted gives the copy of a reference table whose rows are those of the answer.

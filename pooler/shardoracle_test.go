@@ -503,7 +503,10 @@ func (o *oracle) change() string {
 	row := func() string {
 		return fmt.Sprintf("(%s, %s, %s, %s, %s, %s)", o.key(), o.text(), o.num(), o.dec(), o.time(), o.pick("true", "false"))
 	}
-	switch o.rand.IntN(9) {
+	switch o.rand.IntN(10) {
+	case 8: // rows change their shard
+		return "INSERT INTO u (tk, id, v) SELECT a.n, a.k + 5000, a.v FROM t a WHERE a.n IS NOT NULL AND " + o.cond([]rel{{"t", "a", "k", []string{"v"}, []string{"k", "n"}, []string{"d"}}}, 1) +
+			" ON CONFLICT (tk, id) DO " + o.pick("NOTHING", "UPDATE SET v = excluded.v") + returning
 	case 0:
 		return "INSERT INTO t VALUES " + row() + returning
 	case 1:

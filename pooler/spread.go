@@ -38,6 +38,7 @@ type spread struct {
 	unwatch func()
 
 	legs    []*legNode
+	at      int // the one whose rows are passed on
 	running *legNode
 	node    exec.Node // of Spec
 	columns []exec.Column
@@ -137,6 +138,9 @@ func (s *spread) prepare(snap *catalog.Snapshot) error {
 		if err := s.evaluate(snap); err != nil {
 			return err
 		}
+	}
+	if sp.Move != nil {
+		return s.moveRows(snap)
 	}
 	var all []string
 	for i := range sp.Legs {
@@ -378,7 +382,13 @@ func (s *spread) nextRows() (rows []byte, n int, err error) {
 	case len(sp.Legs[0].Merge) > 0:
 		return s.encode(s.legs[0], sp.Legs[0].Columns[:sp.Pass])
 	}
-	return s.legs[0].raw()
+	for {
+		rows, n, err = s.legs[s.at].raw()
+		if err != io.EOF || s.at+1 == len(s.legs) {
+			return rows, n, err
+		}
+		s.at++
+	}
 }
 
 // encode writes a node's rows as DataRow messages.
@@ -407,9 +417,6 @@ func (s *spread) tag() string {
 		return "COPY " + strconv.FormatInt(s.rows, 10)
 	case !sp.Write && !s.copies():
 		return "SELECT " + strconv.FormatInt(s.rows, 10)
-	}
-	if sp.Copies && len(s.tags) > 0 {
-		return s.tags[0]
 	}
 	var sum int64
 	words := s.plan.Tag

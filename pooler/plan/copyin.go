@@ -22,7 +22,8 @@ type CopyIn struct {
 	Key     KeyExpr
 	NotNull bool     // the shard itself refuses NULL
 	Extra   []string // columns left out whose values must be computed once for all shards; they are put behind each row
-	Values  *Eval    // ... by this query, whose SQL is to be followed by the number of rows and a parenthesis
+	Types   []uint32 // ... of these types
+	Values  *Eval    // ... by this, whose SQL may be given a FROM to make more rows
 	SQL     string   // what the shards are sent instead of the client's statement, when there are such
 	Unread  string   // a value of the key that may mean something else than itself: the option DEFAULT's
 }
@@ -146,19 +147,27 @@ func (s *sharding) copyDefaults(in *CopyIn, t *tableShape, c *sqlparse.CopyStmt,
 	for i := range t.columns {
 		if col := &t.columns[i]; !slices.Contains(fields, col.Name) && s.defaultOnce(col, t.place.Reference) {
 			o.columnDefault(t, col)
-			in.Extra = append(in.Extra, col.Name)
+			in.Extra, in.Types = append(in.Extra, col.Name), append(in.Types, firstOID(col.base.OID, col.Type.OID))
 		}
 	}
 	if len(in.Extra) == 0 || o.failed != nil {
 		return o.failed
 	}
-	in.Values = o.eval()
-	for i := range o.exprs {
-		o.exprs[i] = "(" + o.exprs[i] + ")::" + o.types[i]
+	for i, expr := range o.exprs {
+		if expr != "" {
+			o.exprs[i] = "(" + expr + ")::" + o.types[i]
+		}
 	}
-	in.Values.SQL = "SELECT " + strings.Join(o.exprs, ", ") + " FROM pg_catalog.generate_series(1, "
+	in.Values = o.eval()
 	in.SQL = s.st.Text[:c.MoreAt] + moreColumns(c, fields, in.Extra) + s.st.Text[c.MoreAt:]
 	return nil
+}
+
+func firstOID(a, b uint32) uint32 {
+	if a != 0 {
+		return a
+	}
+	return b
 }
 
 // moreColumns gives the text that names columns behind those that COPY names, or means.

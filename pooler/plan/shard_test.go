@@ -214,6 +214,15 @@ func (s *shardedSession) describe(text string, v Values) string {
 	if p.Spread != nil {
 		b.WriteString(p.Spread.String())
 	}
+	if in := p.CopyIn; in != nil {
+		fmt.Fprintf(&b, "rows: key is field %d\n", in.Key.At+1)
+		if in.Values != nil {
+			fmt.Fprintf(&b, "%s\nas: %s\n", in.Values, in.SQL)
+		}
+	}
+	if p.CopyOut != nil {
+		b.WriteString("rows are written by the gateway\n")
+	}
 	return b.String()
 }
 

@@ -37,6 +37,9 @@ type Spread struct {
 	// gives the tag and the rows.
 	Copies bool
 
+	// Move says how the rows of INSERT ... SELECT are brought to other shards; the legs are made of them.
+	Move *MoveRows
+
 	// Eval is computed first: what must be the same on all shards.
 	Eval *Eval
 

@@ -8,8 +8,12 @@ import (
 func (s *sharding) spreadInsert() error {
 	c, in := s.change, s.change.insert
 	switch {
+	case in.query != nil && c.table.place.Reference && c.rows.kind != anywhere:
+		return s.moveRows()
 	case c.table.place.Reference:
 		return s.changeCopies()
+	case in.query != nil && !c.table.place.Sharded():
+		return s.moveRows()
 	case c.table.keyColumn() == nil:
 		return unplanned(numberChangeElsewhere, "an INSERT of rows that are on other shards than table \"%s\"", c.table.name)
 	case in.rows == nil:
@@ -97,12 +101,14 @@ func errConflict(t *tableShape, key *columnShape) error {
 
 func (s *sharding) insertSelect() error {
 	c := s.change
+	if err := s.checkArbiter(); err != nil {
+		return err
+	}
 	if c.rows.kind == byKey && c.target.rows.kind == byKey {
 		s.reach(&Spread{Legs: []Leg{{Route: s.routeOf(c.insert.query.rows)}}, Pass: passAll, Write: true})
 		return nil
 	}
-	return unplanned(numberInsertKey, "INSERT ... SELECT whose rows go to other shards than they come from").
-		WithDetail("The shard key of table \"%s\" is not that of the rows selected.", c.table.name)
+	return s.moveRows()
 }
 
 // changeCopies plans a change of a reference table: the same on every copy.

@@ -1,0 +1,80 @@
+package pooler
+
+import (
+	"strings"
+	"testing"
+
+	"neki/internal/pgerr"
+)
+
+// TestInsertSelectMovesRows: rows of a query are inserted on the shards that they belong to.
+func TestInsertSelectMovesRows(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	setup := func() {
+		t.Helper()
+		s.both(conn, emptyTables+"; DELETE FROM home")
+		s.both(conn, "INSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20), (3, NULL, 3), (4, 'it''s', 4)")
+		s.both(conn, "INSERT INTO u (k, id, v) VALUES (1, 1, 'a'), (2, 2, 'b')")
+		s.both(conn, "INSERT INTO home (id, v) VALUES (21, 'h'), (22, 'i')")
+	}
+	for _, sql := range []string{
+		"INSERT INTO u (k, id, v) SELECT n, k, v FROM t",
+		"INSERT INTO u SELECT k + 1, 7, v FROM t",
+		"INSERT INTO t (k, v) SELECT g, 'new ' || g FROM generate_series(10, 2000) g",
+		"INSERT INTO t (k, v) SELECT id, v FROM home",
+		"INSERT INTO t (k, v, n) SELECT id, 'const', NULL FROM home ORDER BY id DESC LIMIT 1",
+		"INSERT INTO t (k, n) SELECT id, '5' FROM home",
+		"INSERT INTO home (id, v) SELECT k, v FROM t",
+		"INSERT INTO home (id, v) SELECT count(*)::int, max(v) FROM t",
+		"INSERT INTO ref (id, name, at) SELECT k, v, '2024-01-01'::timestamptz FROM t",
+		"INSERT INTO w (name) SELECT 'w' || k FROM t",
+		"INSERT INTO w (name, at) SELECT v::varchar, '2020-01-01'::date FROM t WHERE v IS NOT NULL",
+		"INSERT INTO t (k, v) SELECT k + 2, v FROM t ON CONFLICT (k) DO NOTHING",
+		"INSERT INTO t (k, v) SELECT k + 2, 'again' FROM t ON CONFLICT (k) DO UPDATE SET v = excluded.v || t.v",
+		"INSERT INTO t (k, v) SELECT 7, v FROM t ON CONFLICT (k) DO UPDATE SET v = excluded.v",
+		"INSERT INTO t (k, v) SELECT k + 10, v FROM t WHERE k = 2 RETURNING k, v",
+		"INSERT INTO t (k, v) SELECT k + 10, v FROM t WHERE k > 100 RETURNING k, v",
+		"INSERT INTO t (k, v) SELECT k + 10, v FROM t WHERE k > 100",
+		"INSERT INTO t (k, v) SELECT k + 1, v FROM t",
+		"INSERT INTO t (k, n) SELECT k + 10, n * 1000 FROM t",
+		"INSERT INTO t (k, v) SELECT NULL, v FROM t WHERE k > 100",
+		"INSERT INTO t (k, v) SELECT 1 / (k - k), v FROM t",
+		"INSERT INTO t (k, v) SELECT k + 10, v, n, 1 FROM t",
+		"INSERT INTO t (k, v) TABLE home",
+		"INSERT INTO u (k, id) SELECT a.k, b.k FROM t a JOIN t b ON a.k <> b.k",
+		"INSERT INTO t (k, v) WITH x AS (SELECT k FROM t) SELECT k + 30, 'x' FROM x",
+		"BEGIN; INSERT INTO t (k, v) SELECT k + 10, v FROM t; INSERT INTO t (k, v) SELECT k + 20, v FROM t WHERE k > 10; COMMIT",
+		"BEGIN; INSERT INTO t (k, v) SELECT k + 10, v FROM t; ROLLBACK",
+	} {
+		setup()
+		s.both(conn, sql)
+		for _, look := range []string{
+			"SELECT k, v, n FROM t ORDER BY k", "SELECT k, id, v FROM u ORDER BY k, id", `SELECT name, at < '2021-01-01' FROM w ORDER BY name COLLATE "C"`,
+			"SELECT id, name, at FROM ref ORDER BY id", "SELECT id, v FROM home ORDER BY id",
+		} {
+			s.both(conn, look)
+		}
+		for shard, other := range []string{"k IN (2) OR k > 3", "k IN (1, 3)"} {
+			if got := s.onShard(shard+1, "SELECT count(*) FROM t WHERE "+other)[0][0]; got != "0" {
+				t.Errorf("%s: shard %d has %s rows of the other", sql, shard+1, got)
+			}
+		}
+	}
+	setup()
+	tag, err := conn.Exec(t.Context(), "INSERT INTO t (k, v) SELECT k + $1, $2 FROM t WHERE n < $3", 40, "param", 15)
+	if err != nil || tag.String() != "INSERT 0 3" {
+		t.Errorf("with parameters: %s, %v", tag, err)
+	}
+	simple(t, s.plain, "INSERT INTO t (k, v) SELECT k + 40, 'param' FROM t WHERE n < 15")
+	s.both(conn, "SELECT k, v FROM t ORDER BY k")
+	for sql, want := range map[string]string{
+		"WITH x AS (SELECT k FROM t) INSERT INTO t (k) SELECT k + 10 FROM x": "[208]",
+		"INSERT INTO t (k) SELECT (k + 10)::numeric FROM t":                  "[208]",
+		"INSERT INTO t (v) SELECT v FROM t":                                  "[208]",
+	} {
+		if _, err := trySimple(conn, sql); pgerr.Code(err) != pgerr.NotImplemented || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+}
