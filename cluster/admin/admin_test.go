@@ -62,6 +62,7 @@ type world struct {
 	progress func(step string)
 	settings pgproc.Settings // of all servers
 	provider admin.Provider
+	pace     time.Duration // of a writer's statements; 0 = as fast as they go
 	archive  agent.Archive
 
 	mu      sync.Mutex

@@ -79,6 +79,7 @@ func (ws *writers) run(ctx context.Context) {
 			ws.ack(id)
 		}
 		cancel()
+		time.Sleep(ws.w.pace)
 	}
 	if conn != nil {
 		_ = conn.Close(context.Background())

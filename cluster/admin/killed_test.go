@@ -151,7 +151,7 @@ func TestAddReplicaSurvivesKills(t *testing.T) {
 	t.Cleanup(func() { _ = store.Close() })
 	w := newWorld(t, store)
 	provider := &children{w: w, of: map[string]*exec.Cmd{}}
-	w.provider = provider
+	w.provider, w.pace = provider, 5*time.Millisecond
 	dir := w.withArchive()
 	provider.config = childConfig{BinDir: w.inst.BinDir, Program: w.archive.Program, Archive: dir, Etcd: etcd.Endpoints()}
 	t.Cleanup(func() { provider.kill("sh1-d", false) })

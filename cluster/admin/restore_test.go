@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"neki/catalog"
 	"neki/catalog/memstore"
@@ -88,6 +89,12 @@ func TestGapIsRestoredByCopy(t *testing.T) {
 	if err := w.servers[away].Kill(); err != nil {
 		t.Fatal(err)
 	}
+	slot := func() bool {
+		got, err := w.query(members[0], "SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = 'neki_sh1_c'")
+		return err == nil && got == "1"
+	}
+	w.exec(members[0], "SELECT pg_drop_replication_slot('neki_sh1_c')")
+	w.until(a.Live(), "a slot again", func(*catalog.Snapshot) bool { return slot() })
 	w.fillLog(members[0], 6)
 	w.agent("sh1", away, catalog.RoleReplica, false)
 	w.until(a.Live(), "restore of "+away, func(s *catalog.Snapshot) bool { return s.Node(away).Desired == catalog.DesiredRestore })
@@ -100,7 +107,7 @@ func TestGapIsRestoredByCopy(t *testing.T) {
 	if r := a.Live().Snapshot().Rule("sh1"); r.Term != 1 || r.Leader != members[0] {
 		t.Errorf("%s leads in term %d", r.Leader, r.Term)
 	}
-	if kinds := w.kinds(away); !strings.Contains(kinds, "fenced down rebuild restored") {
+	if kinds := strings.ReplaceAll(w.kinds(away), "down ", ""); !strings.Contains(kinds, "fenced rebuild restored") {
 		t.Errorf("events of %s: %s", away, kinds)
 	}
 	w.must(away, "SELECT count(*)::text FROM pg_stat_wal_receiver WHERE sender_port = "+portText(w, members[0]), "1")
@@ -273,7 +280,7 @@ func TestGapIsClosedByArchiveAndBackup(t *testing.T) {
 	store := memstore.New()
 	t.Cleanup(func() { _ = store.Close() })
 	w := newWorld(t, store)
-	w.settings, w.provider = fewSegments, w
+	w.settings, w.provider, w.pace = fewSegments, w, 5*time.Millisecond
 	dir := w.withArchive()
 	a, agents, ws, end := failoverWorld(t, w)
 	live, primary, away := a.Live(), members[0], members[2]

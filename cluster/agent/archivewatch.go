@@ -78,7 +78,7 @@ func (a *Agent) askArchive(ctx context.Context, segment uint64) decide.Archived 
 // archivedNow is the archive's answer about what a standby needs after a position.
 func (a *Agent) archivedNow(ob *Observation) decide.Archived {
 	at := max(ob.ReceiveLSN, ob.ReplayLSN)
-	if a.cfg.Archive.Store == nil || ob.Primary || ob.Streaming || at == 0 {
+	if a.cfg.Archive.Store == nil || ob.Primary || at == 0 {
 		return decide.ArchiveNone
 	}
 	if answer := a.archived.Load(); answer != nil && answer.segment == uint64(at)/segmentBytes {

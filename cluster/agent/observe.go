@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,27 +267,42 @@ func walsenders(ctx context.Context, conn *pgx.Conn) ([]decide.Walsender, error)
 	})
 }
 
-// lostSlots are our slots that are of no use: the nodes whose slot has lost its WAL, so that nothing can stream through it
-// any more, and slots of nodes that are gone.
+// lostSlots are our slots that must be made anew, by the nodes that they are of: nothing can stream through one that is
+// not there, or has lost its WAL. Slots of nodes that are gone are among them, by their own names.
 func (o *observer) lostSlots(ctx context.Context) ([]string, error) {
 	_, m := o.a.memory.get()
 	if !m.Led {
 		return nil, nil
 	}
-	of := make(map[string]string, len(m.Peers))
-	for _, peer := range m.Peers {
-		of[SlotName(peer)] = peer
-	}
-	rows, err := o.conn.Query(ctx, `SELECT slot_name::text FROM pg_replication_slots WHERE NOT active AND slot_type = 'physical'
-		AND slot_name LIKE 'neki\_%' AND (wal_status = 'lost' OR slot_name <> ALL ($1))`, slices.Collect(maps.Keys(of)))
+	rows, err := o.conn.Query(ctx, `SELECT slot_name::text, active OR wal_status IS DISTINCT FROM 'lost', active
+		FROM pg_replication_slots WHERE slot_type = 'physical' AND slot_name LIKE 'neki\_%'`)
 	if err != nil {
 		return nil, err
 	}
-	lost, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for i, slot := range lost {
-		lost[i] = cmp.Or(of[slot], slot)
+	type slot struct {
+		Name          string
+		Whole, Active bool
 	}
-	return lost, err
+	have, err := pgx.CollectRows(rows, pgx.RowToStructByPos[slot])
+	if err != nil {
+		return nil, err
+	}
+	missing := make(map[string]string, len(m.Peers))
+	for _, peer := range m.Peers {
+		missing[SlotName(peer)] = peer
+	}
+	var lost []string
+	for _, s := range have {
+		_, wanted := missing[s.Name]
+		if wanted && s.Whole {
+			delete(missing, s.Name)
+		} else if !wanted && !s.Active {
+			lost = append(lost, s.Name)
+		}
+	}
+	lost = slices.AppendSeq(lost, maps.Values(missing))
+	slices.Sort(lost)
+	return lost, nil
 }
 
 // oldestLog gives where the log begins that the files of pg_wal hold without a gap up to a position; 0 = it isn't known.

@@ -189,7 +189,7 @@ func (s *Shard) tendMember(v *Verdict, l, m *Member, cohort bool) {
 // tendStandby has a standby follow the leader, by whatever way its log allows.
 func (s *Shard) tendStandby(v *Verdict, l, m *Member, cohort bool) {
 	if s.follows(l, m) {
-		if m.Archive {
+		if m.Archive && l.sees(m) {
 			v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term})
 			return
 		}

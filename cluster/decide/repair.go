@@ -25,10 +25,17 @@ const (
 // lacks nothing; where positions are not known nothing is concluded.
 func lacks(l, m *Member) bool {
 	next := max(m.ReceiveLSN, m.ReplayLSN)
-	if !m.Known || !m.Standby || m.Primary || m.Streaming || next == 0 || l.OldestLSN == 0 {
+	if !m.Known || !m.Standby || m.Primary || l.sees(m) || next == 0 || l.OldestLSN == 0 {
 		return false
 	}
 	return next-next%segmentBytes < l.OldestLSN
+}
+
+// sees tells whether a leader sees a member streaming. What the member itself says is not as sure: its receiver says so
+// before the leader has agreed to send anything, and again each time that it is refused.
+func (m *Member) sees(other *Member) bool {
+	w := m.walsender(other.ID)
+	return w != nil && w.Streaming
 }
 
 // gap tells whether no source at all has what the standby needs next: neither the leader nor the archive.
@@ -70,7 +77,7 @@ func (s *Shard) tendRestore(v *Verdict, l, m *Member, cohort bool) {
 		s.fault(v, l, m, cohort, "its Postgres does not start")
 	case s.gapLasts(m):
 		s.fault(v, l, m, cohort, walGap)
-	case s.follows(l, m) && m.Up && !m.Archive:
+	case s.follows(l, m) && l.sees(m) && m.Up && !m.Archive:
 		v.do(Action{Kind: Want, Node: m.ID, Desired: catalog.DesiredRun, Why: "restored"})
 	default:
 		s.tendStandby(v, l, m, cohort)

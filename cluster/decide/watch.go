@@ -91,8 +91,7 @@ func (w *Watch) seeMember(now time.Duration, s *Shard, leader, m *Member) {
 	m.SilentFor = now - n.known
 	streams := false
 	if leader != nil && leader.Known && leader.Up {
-		row := leader.walsender(m.ID)
-		streams = row != nil && row.Streaming
+		streams = leader.sees(m)
 		since(&n.streaming, streams, now)
 		since(&n.missing, !streams, now)
 		if m.Known {
