@@ -212,6 +212,7 @@ func (a *Agent) run(ctx context.Context) error {
 	group.Go(func() error { return a.flushes(gctx) })
 	group.Go(func() error { return a.register(gctx) })
 	group.Go(func() error { return a.watchArchive(gctx) })
+	group.Go(func() error { return a.fillArchive(gctx) })
 	group.Go(func() error { return a.runOrders(gctx) })
 	err = group.Wait()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"neki/catalog"
+	"neki/cluster/backup"
+	"neki/cluster/decide"
+)
+
+// Times of filling the archive.
+const (
+	fillEvery   = 2 * time.Second
+	fillTimeout = 10 * time.Minute
+)
+
+// fillArchive looks, once in each term that this node leads, whether the archive lacks segments that the leader before
+// completed and did not get to archive: a standby takes what it receives as archived, so nobody else would. It tries
+// until it has been done.
+func (a *Agent) fillArchive(ctx context.Context) error {
+	if a.cfg.Archive.Store == nil {
+		return nil
+	}
+	tick := time.NewTicker(fillEvery)
+	defer tick.Stop()
+	filled, complaint := int64(0), ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		p, m := a.memory.get()
+		if p.OwnTerm == filled || !m.Led || p.RevokedBelowTerm > p.OwnTerm || a.pg.IsStandby() || !a.pg.Ready() {
+			continue
+		}
+		err := a.fillOnce(ctx)
+		if err == nil {
+			filled, complaint = p.OwnTerm, ""
+			continue
+		}
+		if ctx.Err() == nil && err.Error() != complaint {
+			complaint = err.Error()
+			a.log.Warn("the archive is not completed yet", "term", p.OwnTerm, "error", err)
+		}
+	}
+}
+
+func (a *Agent) fillOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
+	defer cancel()
+	r, err := a.repository()
+	if err != nil {
+		return err
+	}
+	h, _ := a.health.latest(time.Second)
+	if h.Role != catalog.RolePrimary || h.Timeline == 0 {
+		return fmt.Errorf("the server has not said yet that it is a primary")
+	}
+	history, err := readHistory(a.pg.DataDir(), h.Timeline)
+	if err != nil {
+		return err
+	}
+	wal := filepath.Join(a.pg.DataDir(), "pg_wal")
+	entries, err := os.ReadDir(wal)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	missing, err := r.Missing(ctx, inherited(names, history, segmentBytes), segmentBytes)
+	if err != nil {
+		return err
+	}
+	for _, s := range missing {
+		if err := r.PushWAL(ctx, filepath.Join(wal, s.Name(segmentBytes))); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		a.record(ctx, catalog.Event{
+			Kind: "archive_filled", Detail: fmt.Sprintf("%d WAL files from %s on, which the leader before had not archived", len(missing), missing[0].Name(segmentBytes)),
+		})
+	}
+	return nil
+}
+
+// inherited lists the segments of earlier timelines that were complete before the timeline was left.
+func inherited(names []string, history []decide.Switch, size int64) []backup.Segment {
+	var list []backup.Segment
+	for _, name := range names {
+		s, ok := backup.ParseSegment(name, size)
+		if !ok {
+			continue
+		}
+		begun := catalog.LSN(0) // of the timeline
+		for _, old := range history {
+			if old.Timeline == s.Timeline && s.Start(size)+catalog.LSN(size) <= old.LSN && s.Start(size)+catalog.LSN(size) > begun {
+				list = append(list, s)
+			}
+			begun = old.LSN
+		}
+	}
+	return list
+}
