@@ -114,7 +114,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 		Commands: slices.Concat(
 			[]*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), versionCommand(), helpCommand()},
-			[]*cli.Command{statusCommand(), topologyCommand(), operationsCommand(), shardCommand(), replicaCommand(), profileCommand()},
+			[]*cli.Command{statusCommand(), topologyCommand(), operationsCommand(), shardCommand(), replicaCommand(), profileCommand(), backupCommand()},
 			nodeCommands(),
 		),
 		Flags: []cli.Flag{
