@@ -18,12 +18,10 @@ const typesQuery = `SELECT 't', t.oid, n.nspname || '.' || pg_catalog.quote_iden
   CASE t.typtype WHEN 'd' THEN t.typbasetype
     WHEN 'r' THEN (SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid)
     WHEN 'm' THEN (SELECT r.rngtypid FROM pg_catalog.pg_range r WHERE r.rngmultitypid = t.oid)
-    ELSE t.typelem END,
-  CASE t.typtype WHEN 'c' THEN (SELECT pg_catalog.array_agg(a.atttypid) FROM pg_catalog.pg_attribute a
-    WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) END
+    ELSE t.typelem END
 FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace WHERE t.oid >= 16384
 UNION ALL
-SELECT 'r', c.oid, n.nspname || '.' || pg_catalog.quote_ident(c.relname), '', false, 0, NULL
+SELECT 'r', c.oid, n.nspname || '.' || pg_catalog.quote_ident(c.relname), '', false, 0
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i', 'I', 'c')`
 
@@ -35,7 +33,6 @@ type ownType struct {
 	kind  string
 	array bool
 	elem  uint32
-	parts []uint32
 }
 
 // translateTypes has a connection's types translated, when it is to another shard than that whose types clients know.
@@ -99,7 +96,7 @@ func (s *Server) readTypes(database, shard string) (*backend.TypeMap, error) {
 			continue
 		}
 		types = append(types, backend.MappedType{
-			Here: t.oid, Home: at, Array: t.array, Elem: t.elem, Fields: t.parts, Range: t.kind == "r", Multi: t.kind == "m",
+			Here: t.oid, Home: at, Array: t.array, Elem: t.elem, Composite: t.kind == "c", Range: t.kind == "r", Multi: t.kind == "m",
 		})
 	}
 	return backend.NewTypeMap(types, relations), nil
@@ -116,7 +113,7 @@ func (s *Server) ownTypes(ctx context.Context, snap *catalog.Snapshot, database,
 		all = nil
 		err = s.control.queryNode(ctx, n, database, typesQuery, nil, func(rows pgx.Rows) error {
 			var t ownType
-			if err := rows.Scan(&t.what, &t.oid, &t.name, &t.kind, &t.array, &t.elem, &t.parts); err != nil {
+			if err := rows.Scan(&t.what, &t.oid, &t.name, &t.kind, &t.array, &t.elem); err != nil {
 				return err
 			}
 			all = append(all, t)

@@ -153,6 +153,29 @@ func execUndescribed(t *testing.T, conn *pgconn.PgConn, name, param string) (row
 	}
 }
 
+// TestOwnTypesThatChange: a composite type that gets another field within the transaction.
+func TestOwnTypesThatChange(t *testing.T) {
+	s := startOwnTypes(t)
+	s.everywhere("CREATE TYPE plain AS (a int); ALTER TABLE t ADD pl plain")
+	s.learn()
+	conn := s.connect("").PgConn()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, sql := range []string{
+		"SELECT pl FROM t", "BEGIN", "SELECT pl FROM t WHERE k = 2", "ALTER TYPE plain ADD ATTRIBUTE m mood", "UPDATE t SET pl = (1, 'ok')",
+	} {
+		if _, err := conn.Exec(ctx, sql).ReadAll(); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	run := func(key string) described {
+		return describedOf(t, conn.ExecParams(ctx, "SELECT pl FROM t WHERE k = $1", [][]byte{[]byte(key)}, nil, nil, []int16{1}).Read())
+	}
+	if home, other := run("1"), run("2"); !cmp.Equal(home, other) {
+		t.Error(cmp.Diff(home, other))
+	}
+}
+
 // TestOwnTypeOfOneShard: a type that the home does not have is an error, not another type's OID.
 func TestOwnTypeOfOneShard(t *testing.T) {
 	s := startOwnTypes(t)

@@ -34,12 +34,12 @@ type TypeMap struct {
 
 // MappedType is one type as the shard has it.
 type MappedType struct {
-	Here, Home uint32   // OIDs; Home 0: it is not there
-	Array      bool     // of the type Elem
-	Elem       uint32   // of an array; what a range, a multirange or a domain is over
-	Range      bool     // or a multirange's ranges
-	Multi      bool     // multirange
-	Fields     []uint32 // of a composite type
+	Here, Home uint32 // OIDs; Home 0: it is not there
+	Array      bool   // of the type Elem
+	Elem       uint32 // of an array; what a range, a multirange or a domain is over
+	Range      bool   // or a multirange's ranges
+	Multi      bool   // multirange
+	Composite  bool   // its fields may change; a value tells which it has
 
 	embeds bool // values in binary form have OIDs in them that differ
 }
@@ -67,15 +67,7 @@ func NewTypeMap(types []MappedType, relations map[uint32]uint32) *TypeMap {
 
 // looksInto reports whether values of a type have something in them to be put in another's place.
 func (m *TypeMap) looksInto(t *MappedType) bool {
-	if t.Array && t.Elem >= firstOwnOID || t.Elem != 0 && m.embeds(t.Elem) {
-		return true
-	}
-	for _, f := range t.Fields {
-		if f >= firstOwnOID || m.embeds(f) {
-			return true
-		}
-	}
-	return false
+	return t.Composite || t.Array && t.Elem >= firstOwnOID || t.Elem != 0 && m.embeds(t.Elem)
 }
 
 // OIDs below are the same wherever the same version of Postgres was set up; users' objects have those from here on.

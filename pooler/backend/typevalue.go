@@ -32,7 +32,7 @@ func (w *valueWalk) value(oid uint32, b []byte) error {
 	switch {
 	case t.Array:
 		return w.array(b)
-	case t.Fields != nil:
+	case t.Composite:
 		return w.record(b)
 	case t.Range:
 		return w.bounds(t.Elem, b)
