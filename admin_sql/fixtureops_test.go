@@ -69,7 +69,7 @@ func (f *fixture) UpdateShard(_ context.Context, uid string, change func(*catalo
 	if err := change(&sh); err != nil {
 		return err
 	}
-	return f.do(fmt.Sprintf("shard %s: profile %q, maintenance %t", sh.UID, sh.Profile, sh.Maintenance))
+	return f.do(fmt.Sprintf("shard %s: profile %q, maintenance %t, durability %q", sh.UID, sh.Profile, sh.Maintenance, sh.Durability))
 }
 
 // fixtureBackups are what neki.backups shows.

@@ -3,6 +3,8 @@ package adminsql
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -40,7 +42,45 @@ func (s *Schema) nodeProcedures() []*Procedure {
 			Args: []Argument{shard, {Name: "on", Type: boolean, Default: &yes, Comment: "false: the admin acts again"}},
 			run:  s.maintenance,
 		},
+		{
+			Name: "set_durability", Comment: "Say what a shard's commits wait for: sync (a replica has flushed them) or none",
+			Args: []Argument{shard, {Name: "durability", Type: text, Comment: "sync or none; under none a failover may lose commits"}},
+			run:  s.setDurability,
+		},
 	}
+}
+
+// setDurability changes what commits wait for. The admin brings the rule and the primary in line: with more to wait for the
+// primary first, with less the rule first.
+func (s *Schema) setDurability(ctx context.Context, c *call) error {
+	if s.in.Documents == nil {
+		return missing("the documents of the catalog")
+	}
+	snap, err := s.snapshot()
+	if err != nil {
+		return err
+	}
+	if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
+		return err
+	}
+	durability := strings.ToLower(c.text(1))
+	if known := []string{"sync", "none"}; !slices.Contains(known, durability) {
+		return invalidArgument("durability", c.args[1], known)
+	}
+	c.result = fmt.Sprintf("durability of shard %s is %s", c.shard, durability)
+	err = s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
+		sh.Durability = durability
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n := pgerr.Notice("%s", c.result)
+	if durability == "none" {
+		n = n.WithSeverity(pgerr.SeverityWarning).WithHint("Commits are acknowledged without a replica: losing the primary loses them.")
+	}
+	c.notice(n)
+	return nil
 }
 
 // onNode asks for a job on an instance.

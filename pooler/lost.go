@@ -188,7 +188,11 @@ func (c *Session) relayFailed(err error) error {
 	w := c.work
 	r := w.relay
 	c.unparse(r.Answered())
-	c.failedAt(r.Answered())
+	if r.Sent == 0 { // the client knows of nothing in it
+		c.forgetSegment()
+	} else {
+		c.failedAt(r.Answered())
+	}
 	explicit := c.status != 'I' && (c.stx == nil || !c.stx.implicit)
 	pinned, midFrame, syncs := c.pins, r.MidFrame(), r.SyncDue()
 	lost := c.describeLoss(err)
@@ -223,6 +227,25 @@ func (c *Session) relayFailed(err error) error {
 		return c.sendReply()
 	}
 	return c.replyReady()
+}
+
+// forgetSegment takes back what the messages of the segment in hand have changed in the session.
+func (c *Session) forgetSegment() {
+	w := c.work
+	if c.lease != nil {
+		c.lease.SetUnnamed(0)
+	}
+	unnamed := false
+	for i := range w.running {
+		unnamed = unnamed || w.running[i].typ == 'P' && w.running[i].named == nil && w.running[i].err == nil
+	}
+	if len(w.running) > 0 {
+		c.undo(w.runningAt)
+	}
+	w.running = nil
+	if unnamed { // a Parse of it that fails leaves none
+		c.dropUnnamed()
+	}
 }
 
 // describeLoss gives the error of a statement whose connection was lost.

@@ -13,8 +13,18 @@ import (
 
 // A statement whose Parse was lost with its server is not there: its name is free for the client's next try.
 func TestParseLost(t *testing.T) {
-	g := startGateway(t, gatewayOptions{})
+	t.Run("new to the server", func(t *testing.T) { testParseLost(t, false) })
+	t.Run("known to the server", func(t *testing.T) { testParseLost(t, true) }) // so that it is not asked to parse it
+}
+
+func testParseLost(t *testing.T, known bool) {
+	g := startGateway(t, gatewayOptions{parameters: poolOf(1)})
 	simple(t, g.connect(""), "CREATE TABLE t (k int)")
+	if known {
+		if _, err := g.connect("").PgConn().Prepare(t.Context(), "s", "SELECT k FROM t", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	holder := g.group.Primary.Conn(t.Context())
 	if _, err := holder.Exec(t.Context(), "BEGIN; LOCK TABLE t"); err != nil {
 		t.Fatal(err)
