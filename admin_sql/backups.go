@@ -175,7 +175,7 @@ func (s *Schema) askRestore(ctx context.Context, c *call) (catalog.Job, error) {
 		return j, pgerr.New(pgerr.InvalidParameterValue, "invalid value for argument \"into\": \"%s\"", args.Into).
 			WithHint("Give the absolute path of an empty directory, or of one to make.")
 	case args.Target.After(now):
-		return j, pgerr.New(pgerr.InvalidParameterValue, "target_time is in the future").WithHint("It is %s now.", now.Format(time.RFC3339))
+		return j, pgerr.New(pgerr.InvalidParameterValue, "target_time is in the future").WithHint("Give a moment that is over.")
 	}
 	for i := range snap.Shards {
 		if sh := &snap.Shards[i]; !restorable(snap.BackupsOf(sh.UID), args.Target) {

@@ -145,7 +145,7 @@ func stubRoutines(t *testing.T, user *pgx.Conn) {
 	var want []string
 	for _, p := range New(Inputs{}).Procedures() {
 		want = append(want, p.Name+"("+strings.NewReplacer(
-			"int4 DEFAULT '2'", "integer DEFAULT 2", "int4 DEFAULT '0'", "integer DEFAULT 0", "jsonb DEFAULT NULL", "jsonb DEFAULT NULL::jsonb",
+			"int4 DEFAULT '1'", "integer DEFAULT 1", "int4 DEFAULT '2'", "integer DEFAULT 2", "int4 DEFAULT '0'", "integer DEFAULT 0", "jsonb DEFAULT NULL", "jsonb DEFAULT NULL::jsonb",
 			"int4", "integer", "int8 DEFAULT NULL", "bigint DEFAULT NULL::bigint", "text DEFAULT NULL", "text DEFAULT NULL::text", "interval DEFAULT NULL", "interval DEFAULT NULL::interval",
 			"timestamptz DEFAULT NULL", "timestamp with time zone DEFAULT NULL::timestamp with time zone",
 			"text DEFAULT 'replica'", "text DEFAULT 'replica'::text", "bool DEFAULT 'false'", "boolean DEFAULT false", "bool DEFAULT 'true'", "boolean DEFAULT true").Replace(signature(p.Args))+")")

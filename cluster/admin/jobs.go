@@ -54,6 +54,8 @@ func (e *lastError) Unwrap() error { return e.error }
 func (l *leader) jobKinds() map[string]jobKind {
 	return map[string]jobKind{
 		"restart_node": {run: l.restartNode},
+		"create_shard": {run: l.createShard},
+		"drop_shard":   {run: l.dropShard},
 		// A profile is of several shards, which it holds one after the other; assign_profile holds its shard by that, too.
 		"alter_profile":  {run: l.alterProfile, beside: true},
 		"assign_profile": {run: l.assignProfile, beside: true},

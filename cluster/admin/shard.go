@@ -149,6 +149,9 @@ func (s *shardLoop) pass(ctx context.Context) (settled bool, soon time.Duration,
 	if ctx.Err() != nil {
 		return false, 0, ctx.Err()
 	}
+	if errors.Is(err, catalog.ErrNotFound) && s.l.a.live.Snapshot().Shard(s.uid) == nil { // it was dropped
+		return true, 0, nil
+	}
 	if err != nil {
 		s.report(nil, []string{err.Error()})
 		return false, 0, err

@@ -49,7 +49,22 @@ func statusCommand() *cli.Command {
 
 func shardCommand() *cli.Command {
 	return groupCommand("shard", "list and change shards", "",
-		queryCommand("ls", "list shards", shardsQuery))
+		queryCommand("ls", "list shards", shardsQuery),
+		procedureCommand{
+			name: "create", usage: "make empty shards, with the instances that their profile asks for", procedure: "create_shard", long: true,
+			flags: []cli.Flag{
+				&cli.StringFlag{Name: "profile", Usage: "`NAME` of their profile, the default one unless said"},
+				&cli.IntFlag{Name: "count", Usage: "`NUMBER` of shards, one unless said"},
+			},
+			more: func(c *cli.Context) ([]sqlArgument, error) {
+				return []sqlArgument{{"profile", flagText(c, "profile")}, {"count", flagInt(c, "count")}}, nil
+			},
+		}.command(),
+		procedureCommand{name: "rename", usage: "give a shard another name", procedure: "rename_shard", args: []string{"SHARD", "NAME"}}.command(),
+		procedureCommand{
+			name: "drop", usage: "remove a shard that the data topology does not refer to, with its data", procedure: "drop_shard",
+			args: []string{"SHARD"}, long: true,
+		}.command())
 }
 
 func replicaCommand() *cli.Command {

@@ -45,7 +45,7 @@ func (p procedureCommand) command() *cli.Command {
 		flags = append(flags, jsonFlag(), &cli.BoolFlag{Name: "no-wait", Usage: "return at once, with the operation's id"})
 	}
 	return &cli.Command{
-		Name: p.name, Usage: p.usage, ArgsUsage: strings.Join(p.args, " "), OnUsageError: onUsageError, HideHelpCommand: true,
+		Name: p.name, Usage: p.usage, ArgsUsage: p.words(), OnUsageError: onUsageError, HideHelpCommand: true,
 		Flags: flags,
 		Action: func(c *cli.Context) error {
 			args, err := p.arguments(c)
@@ -57,6 +57,11 @@ func (p procedureCommand) command() *cli.Command {
 	}
 }
 
+// words are what it takes, as help shows them: "#" marks one that more reads.
+func (p procedureCommand) words() string {
+	return strings.ReplaceAll(strings.Join(p.args, " "), "#", "")
+}
+
 func (p procedureCommand) arguments(c *cli.Context) ([]sqlArgument, error) {
 	least := 0
 	for _, a := range p.args {
@@ -66,7 +71,7 @@ func (p procedureCommand) arguments(c *cli.Context) ([]sqlArgument, error) {
 	}
 	many := len(p.args) > 0 && strings.HasSuffix(p.args[len(p.args)-1], "...]")
 	if n := c.NArg(); n < least || n > len(p.args) && !many {
-		words := strings.Join(p.args, " ")
+		words := p.words()
 		if words == "" {
 			words = "no argument"
 		}
@@ -74,7 +79,7 @@ func (p procedureCommand) arguments(c *cli.Context) ([]sqlArgument, error) {
 	}
 	var args []sqlArgument
 	for i, word := range c.Args().Slice() {
-		if i >= len(p.args) || strings.ContainsAny(p.args[i], "|.") { // more says what it means
+		if i >= len(p.args) || strings.ContainsAny(p.args[i], "|.#") { // more says what it means
 			break
 		}
 		args = append(args, sqlArgument{strings.ToLower(strings.Trim(p.args[i], "[]")), word})
