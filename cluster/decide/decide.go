@@ -234,7 +234,7 @@ func (s *Shard) tendBehind(v *Verdict, l, m *Member, cohort bool) {
 		s.fault(v, l, m, cohort, walGap)
 	case m.Primary || m.Source != l.ID || m.SourceAt != l.Address || m.FollowTerm != s.Rule.Term || archive && !m.Archive:
 		v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term, Archive: archive || m.Archive})
-	case lacks(l, m) && m.Archived == ArchiveSilent:
+	case lacks(l, m) && m.Archived == ArchiveSilent && m.MissingFor >= s.Timing.Acker:
 		v.problem("node %s needs WAL that the leader has no more, and the archive doesn't answer", m.ID)
 	case m.Archive:
 		v.problem("node %s reads the archive", m.ID)
