@@ -85,6 +85,8 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 		return c.setOwn(p.Set, p.Tag)
 	case p.Kind == sqlparse.KindDeclare: // over one shard; the name is taken
 		return answer{}, pgerr.New("42P03", "cursor \"%s\" already exists", p.Cursor.Name)
+	case p.Kind == sqlparse.KindExecute && c.runsKeyed(p):
+		return answer{}, c.statements[p.Runs].executable()
 	case p.Kind == sqlparse.KindDeallocate:
 		return c.deallocate(p.Prepared)
 	case p.Explain != nil:

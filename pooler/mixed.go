@@ -48,7 +48,7 @@ func (c *Session) isOwn(o *op) bool {
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
 func (c *Session) isServers(p *plan.Plan) bool {
-	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.runsCursor(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.runsCursor(p) && !c.runsKeyed(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
 }
 
 // deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,
@@ -451,7 +451,14 @@ func (c *Session) executeOwn(body []byte) error {
 		p.ran = true
 		if p.plan.Kind == sqlparse.KindPrepare && p.plan.Inner.Route.Backend() {
 			p.tag = p.plan.Tag
-			return c.executePrepare(p)
+			if !c.runsKeyed(p.plan) {
+				return c.executePrepare(p)
+			}
+			if err := c.prepareKeyed(p.plan, p.text); err != nil {
+				return err
+			}
+			w.reply = appendComplete(w.reply, p.tag)
+			return nil
 		}
 		if c.runsCursor(p.plan) {
 			err = c.runCursorPortal(p)

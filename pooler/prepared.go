@@ -14,9 +14,10 @@ import (
 type preparedStatement struct {
 	name   string
 	shared *backend.Statement
-	plan   *plan.Plan // of what it runs
-	sql    []byte     // the client's PREPARE; nil when made by a Parse
-	at     uint64     // when the client sent its Parse, as Server.nextToken counts; 0: by PREPARE
+	plan   *plan.Plan  // of what it runs
+	sql    []byte      // the client's PREPARE; nil when made by a Parse
+	keyed  *keyedTypes // of one that the gateway itself runs
+	at     uint64      // when the client sent its Parse, as Server.nextToken counts; 0: by PREPARE
 
 	// Of a Parse whose text runs a prepared statement itself: shared has the text with that one's name on servers.
 	written *backend.Statement // as the client wrote it
@@ -133,7 +134,7 @@ func (c *Session) serverName(part *plan.Part, name string, piece []byte, span sq
 // executable refuses EXECUTE of what the gateway answers.
 func (s *preparedStatement) executable() *pgerr.Error {
 	if overShards(s.plan) {
-		return notImplemented("[124] EXECUTE of a statement whose rows lie by key", "Run it by the extended protocol.")
+		return notImplemented("[124] EXECUTE of a statement whose rows lie by key, by the extended protocol", "Run the statement itself by the protocol.")
 	}
 	if s.plan.Route.Backend() {
 		return nil

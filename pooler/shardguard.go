@@ -10,7 +10,7 @@ import (
 // guard refuses what would be answered by one shard although its rows are on several, and can't be split yet.
 func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
 	switch p.Kind {
-	case sqlparse.KindPrepare, sqlparse.KindExplain:
+	case sqlparse.KindExplain:
 	default:
 		return nil
 	}
@@ -18,10 +18,6 @@ func (c *Session) guard(p *plan.Plan, snap *catalog.Snapshot) *pgerr.Error {
 		return nil
 	}
 	switch p.Kind {
-	case sqlparse.KindPrepare:
-		if p.Inner != nil && overShards(p.Inner) {
-			return notImplemented("[121] PREPARE of a statement whose rows lie by key", "Prepare it by the extended protocol.")
-		}
 	case sqlparse.KindExplain:
 		if p.Explain != nil && !p.Explain.Neki && overShards(p.Explain.Inner) {
 			return pgerr.New(pgerr.ExplainNeedsGateway, "the plan of this statement is the gateway's").

@@ -161,7 +161,6 @@ func TestShardsGuard(t *testing.T) {
 	conn := s.connect("")
 	simple(t, conn, "INSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')")
 	for sql, code := range map[string]string{
-		"PREPARE p AS SELECT * FROM t WHERE k = $1":           pgerr.NotImplemented,
 		"EXPLAIN SELECT * FROM t":                             pgerr.ExplainNeedsGateway,
 		"CREATE TABLE x AS SELECT * FROM t":                   pgerr.NotImplemented,
 		"LOCK TABLE t":                                        "25P01",

@@ -360,6 +360,9 @@ func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) er
 		}
 		return c.sendReply()
 	}
+	if c.runsKeyed(part.Plan) {
+		return c.runKeyed(text, part, snap)
+	}
 	if c.spreads(part.Plan) {
 		return c.spreadSimple(text, part, snap)
 	}

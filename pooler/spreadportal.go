@@ -40,6 +40,11 @@ func (c *Session) spreadSimple(text []byte, part plan.Part, snap *catalog.Snapsh
 			err = s.failed(err)
 		}
 	}
+	return c.endSpreadSimple(s, err, outside)
+}
+
+// endSpreadSimple answers a statement of a string that has run on its shards, or has failed.
+func (c *Session) endSpreadSimple(s *spread, err error, outside bool) error {
 	if err != nil {
 		c.failed = true
 	}

@@ -68,9 +68,16 @@ func (s *sharding) moveRows() error {
 	return nil
 }
 
+// AsSpread gives a plan by which the gateway itself runs a statement that is on one shard.
+func (p *Plan) AsSpread() *Plan {
+	out := p.bareCopy()
+	out.Spread = &Spread{Legs: []Leg{{Route: p.Route}}, Pass: passAll, Write: p.Verdict != Read}
+	return out
+}
+
 // bareCopy copies what running a plan needs.
 func (p *Plan) bareCopy() *Plan {
-	return &Plan{Query: p.Query, Kind: p.Kind, Tag: p.Tag, Route: p.Route, Verdict: p.Verdict, Why: p.Why, Pins: p.Pins, planner: p.planner}
+	return &Plan{Query: p.Query, Kind: p.Kind, Tag: p.Tag, Route: p.Route, Verdict: p.Verdict, Why: p.Why, Pins: p.Pins, planner: p.planner, refused: p.refused}
 }
 
 // moveTo says where the rows go.
