@@ -141,3 +141,17 @@ func (c *Session) copyEnded() error {
 	c.phase = phaseReady
 	return c.finish(c.srv.now())
 }
+
+// awaitCopy waits for the end of a COPY of the extended protocol whose Sync has not come: what follows depends on whether it
+// has failed.
+func (c *Session) awaitCopy() error {
+	w := c.work
+	w.out = append(w.out[:0], 'H', 0, 0, 0, 4)
+	if err := w.relay.Run(c.lease, w.out, w.answers); err != nil {
+		return c.relayFailed(err)
+	}
+	if c.failed {
+		c.phase = phaseSkipping
+	}
+	return nil
+}

@@ -140,7 +140,7 @@ func (c *Session) heal(sc *backend.ServerConn) {
 	w := c.work
 	sc.SetStatus(w.relay.Status)
 	for _, p := range c.parsing {
-		if p.index >= w.relay.Failed {
+		if p.index >= w.relay.Failed && !p.known {
 			sc.Forget(p.statement.shared)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"neki/internal/pgerr"
 	"neki/pooler/backend"
 	"neki/pooler/plan"
+	"neki/sqlparse"
 )
 
 // op is one collected message of the extended protocol.
@@ -69,6 +70,15 @@ func (c *Session) collect(m message) error {
 			return err
 		}
 	}
+	if changesNames(w.ops) { // what this one is about may depend on it
+		if err := c.runSegment('H'); err != nil || c.phase == phaseSkipping {
+			return err
+		}
+		if c.phase == phaseCopying {
+			return c.copyMessage(m)
+		}
+		c.beginSegment()
+	}
 	w.ops = append(w.ops, op{typ: m.typ, at: m.at, end: m.at + len(m.raw), answer: -1})
 	o := &w.ops[len(w.ops)-1]
 	if err := c.read(o, m.body()); err != nil {
@@ -78,6 +88,22 @@ func (c *Session) collect(m message) error {
 		return c.runSegment('H')
 	}
 	return nil
+}
+
+// changesNames reports whether the last of the messages collected runs a statement that makes or drops prepared ones.
+func changesNames(ops []op) bool {
+	if len(ops) == 0 {
+		return false
+	}
+	o := &ops[len(ops)-1]
+	if o.typ != 'E' || o.plan == nil {
+		return false
+	}
+	switch o.plan.Kind {
+	case sqlparse.KindPrepare, sqlparse.KindDeallocate, sqlparse.KindDiscard:
+		return true
+	}
+	return false
 }
 
 // beginSegment notes the first message that is collected.
@@ -136,7 +162,7 @@ func (c *Session) readParse(o *op, f *fields) *pgerr.Error {
 	types := f.rest
 	f.take(4 * f.uint16())
 	if err := f.end(); err != nil {
-		return err
+		return c.errMalformed(text, err)
 	}
 	c.noteParamTypes(types)
 	if len(name) == 0 {
@@ -144,7 +170,7 @@ func (c *Session) readParse(o *op, f *fields) *pgerr.Error {
 	}
 	p, err := c.planOne(text)
 	if err != nil {
-		return pgerr.From(err)
+		return c.errMalformed(text, pgerr.From(err))
 	}
 	o.plan = p
 	if _, ok := c.statements[string(name)]; ok {
@@ -168,7 +194,7 @@ func (c *Session) readUnnamed(o *op, body, text []byte) *pgerr.Error {
 	c.replaceUnnamed(o)
 	p, err := c.planOne(text)
 	if err != nil {
-		return pgerr.From(err)
+		return c.errMalformed(text, pgerr.From(err))
 	}
 	o.plan = p
 	u := &c.unnamed

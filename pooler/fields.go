@@ -124,6 +124,17 @@ func (f *fields) end() *pgerr.Error {
 	return f.err
 }
 
+// errMalformed is the error of a message that is wrong in another way than its text: that of the text's encoding comes first.
+func (c *Session) errMalformed(text []byte, err *pgerr.Error) *pgerr.Error {
+	if err == errString || utf8.Valid(text) { // the text has no end, or is one
+		return err
+	}
+	if encoding, _ := c.shownParameter("client_encoding"); encoding != "UTF8" {
+		return err
+	}
+	return errEncoding(text)
+}
+
 // queryText gives the text of a Query.
 func queryText(body []byte) ([]byte, *pgerr.Error) {
 	f := fields{rest: body}

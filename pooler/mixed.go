@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"strconv"
+	"strings"
 	"time"
 
 	admin "neki/admin_sql"
@@ -208,7 +209,8 @@ func (c *Session) runOwnOp(o *op) error {
 		}
 		return c.failOwn(o.err)
 	}
-	if c.status == 'E' && !inFailed(o.plan) && !c.endsFailed(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
+	empty := o.plan != nil && o.plan.Kind == sqlparse.KindEmpty && o.typ == 'B' // of which Postgres refuses this alone
+	if c.status == 'E' && (!inFailed(o.plan) || empty) && !c.endsFailed(o.plan) && (o.typ == 'B' || o.typ == 'E' || o.typ == 'P') {
 		c.undoOne(o)
 		return c.failOwn(errFailedTx)
 	}
@@ -447,6 +449,9 @@ func (c *Session) executeOwn(body []byte) error {
 		w.reply, err = c.copyVirtual(w.reply, p.prepared, p.params, p.plan.CopyOut)
 		return err
 	}
+	if p.ran && p.tag != "" && !p.hasRows() {
+		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "portal \"%s\" cannot be run", name)
+	}
 	if !p.ran {
 		p.ran = true
 		if p.plan.Kind == sqlparse.KindPrepare && p.plan.Inner.Route.Backend() {
@@ -490,10 +495,20 @@ func (c *Session) executeOwn(body []byte) error {
 		w.reply = append(w.reply, 's', 0, 0, 0, 4)
 	case p.tag == "":
 		w.reply = append(w.reply, 'I', 0, 0, 0, 4)
+	case p.prepared != nil && strings.HasPrefix(p.tag, "SELECT "): // of this Execute
+		w.reply = appendComplete(w.reply, "SELECT "+strconv.Itoa(n))
 	default:
 		w.reply = appendComplete(w.reply, p.tag)
 	}
 	return nil
+}
+
+// hasRows reports whether the portal's statement gives rows: those are given once, others are run once.
+func (p *ownPortal) hasRows() bool {
+	if p.prepared != nil {
+		return p.prepared.Columns() != nil
+	}
+	return localColumns(p.plan) != nil
 }
 
 func (c *Session) runLocalPortal(p *ownPortal) error {

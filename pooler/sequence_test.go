@@ -163,6 +163,18 @@ var sequences = []sequence{
 		{cat(data("x\n"), data("21\n"), copyDone, syncMsg), 1},
 		{q("select count(*) from t"), 1},
 	}},
+	{"several statements in a Parse", []step{{cat(parse("", "select 1; select 2"), syncMsg), 1}, {cat(parse("", "select 1; selct"), syncMsg), 1}}},
+	{"an execute within a copy", []step{{cat(parse("", "copy t from stdin"), bindTo("", ""), execute("", 0), execute("", 0), syncMsg), 0}}},
+	{"a query behind a copy that the client gives up", []step{
+		{cat(parse("", "copy t from stdin"), bindTo("", ""), execute("", 0), msgOf('f', "no more"), q("select 1"), syncMsg), 1},
+		{cat(parse("", "copy t from stdin"), bindTo("", ""), execute("", 0), data("20\n"), copyDone, q("select count(*) from t")), 1},
+		{syncMsg, 1},
+	}},
+	{"an own portal is run twice", []step{
+		{cat(parse("", "prepare p as select 1"), bindTo("", ""), execute("", 0), execute("", 0), syncMsg), 1},
+		{cat(parse("", "prepare p2 as select 2"), bindTo("", ""), execute("", 0), bindTo("", "p2"), execute("", 0), syncMsg), 1},
+	}},
+	{"bytes that are no text in a malformed Parse", []step{{cat(parse("", "select \x8c 1"), syncMsg), 1}, {cat(msgOf('P', "", "select \x8c 1", 0, byte(0)), syncMsg), 1}}},
 	{"copy out", []step{
 		{q("copy (select g from generate_series(1, 3) g) to stdout"), 1},
 		{cat(parse("", "copy t to stdout"), bindTo("", ""), execute("", 0), syncMsg), 1},

@@ -414,10 +414,15 @@ func (c *Session) outOfStep(err *pgerr.Error) error {
 
 // runCollected runs messages of the extended protocol that were collected, because another kind of message follows.
 func (c *Session) runCollected() error {
-	if len(c.work.ops) == 0 || c.phase != phaseReady {
+	switch {
+	case c.phase != phaseReady:
 		return nil
+	case len(c.work.ops) > 0:
+		return c.runSegment('H')
+	case c.open && c.lease != nil && c.work.relay.Pending():
+		return c.awaitCopy()
 	}
-	return c.runSegment('H')
+	return nil
 }
 
 // dispatch does what the message asks for.

@@ -29,7 +29,7 @@ func (c *Session) query(m message) error {
 	c.beginStatement()
 	text, malformed := queryText(m.body())
 	if malformed != nil {
-		return c.refuseQuery(malformed)
+		return c.refuseQuery(c.errMalformed(text, malformed))
 	}
 	c.dropUnnamed() // as a Query does
 	snap := c.srv.cfg.Cluster.Snapshot()

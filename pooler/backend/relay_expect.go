@@ -157,7 +157,7 @@ func (r *Relay) failed(body []byte) (forward bool) {
 	act := r.act()
 	if fatal {
 		r.Fatal = true
-		r.farewell(body)
+		r.farewell(code, body)
 		return false
 	}
 	if act == Swallow && !r.Retry {
@@ -188,10 +188,10 @@ func (r *Relay) failed(body []byte) (forward bool) {
 
 // farewell keeps the error with which the server ends the connection. It leaves a client that has got nothing of the answer
 // with nothing.
-func (r *Relay) farewell(body []byte) {
+func (r *Relay) farewell(code, body []byte) {
 	r.Farewell = append(r.Farewell[:0], body...)
 	r.collect(r.at)
-	if r.Untouched() {
+	if r.Untouched() && cannotServe(code) { // else what came before it is part of the answer: an error in a COPY
 		r.out = r.out[:0]
 	}
 	r.skipToSync()

@@ -78,9 +78,25 @@ func (pl *Planner) Plan(text []byte, snap *catalog.Snapshot, env *Env) (*Plan, e
 	defer pl.shapers.Put(shaper)
 	shape, err := shaper.ShapeBytes(text)
 	if err == nil && shape.Statements > 1 {
-		return nil, pgerr.New(pgerr.SyntaxError, "cannot insert multiple commands into a prepared statement")
+		return pl.refuseSeveral(shaper, text, snap, env)
 	}
 	return pl.one(&shape, err, text, snap, env)
+}
+
+// refuseSeveral refuses several statements where one is due. What does not parse the server refuses, for that reason.
+//
+//go:noinline
+func (pl *Planner) refuseSeveral(shaper *sqlparse.Shaper, text []byte, snap *catalog.Snapshot, env *Env) (*Plan, error) {
+	parts, err := pl.several(nil, shaper, text, snap, env)
+	if err != nil {
+		return nil, err
+	}
+	for i := range parts {
+		if cause := parts[i].Plan.ParseError; cause != nil {
+			return unparsable(string(text), snap, cause), nil
+		}
+	}
+	return nil, pgerr.New(pgerr.SyntaxError, "cannot insert multiple commands into a prepared statement")
 }
 
 // Fresh reports whether p is what Plan would give again: nothing that it depends on has changed.
