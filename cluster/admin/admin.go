@@ -86,6 +86,8 @@ type Admin struct {
 	op     atomic.Int64 // numbers operations of an epoch
 	events atomic.Int64 // recorded since the last trim
 
+	metrics *metrics
+
 	mu        sync.Mutex
 	shards    map[string]ShardStatus
 	recording catalog.Outage // of events
@@ -124,6 +126,7 @@ func New(cfg Config) (*Admin, error) {
 		cfg: cfg, log: log.With("admin", cfg.ID), live: cfg.Live, http: cfg.HTTP, since: time.Now().UTC(),
 		copies: semaphore.NewWeighted(cfg.Copies), shards: map[string]ShardStatus{},
 	}
+	a.metrics = newMetrics()
 	a.recording = catalog.Outage{Log: a.log, What: "recording of events"}
 	if a.http == nil {
 		a.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}}

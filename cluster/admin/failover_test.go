@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -256,6 +258,16 @@ func TestOperations(t *testing.T) {
 		t.Logf("%s: %s leads, longest gap %v", o.Kind, leader, ws.progress(20))
 		if o.Candidate != "" && leader != o.Candidate {
 			t.Errorf("%s to %s: %s leads", o.Kind, o.Candidate, leader)
+		}
+	}
+	answer := httptest.NewRecorder()
+	a.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`neki_admin_order_step_seconds_count{order="promote",step="barrier"} `, `neki_admin_order_step_seconds_count{order="fence",step="drain"} `,
+		`neki_admin_leader_change_seconds_count{shard="sh1"} 3`,
+	} {
+		if !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("no %s in the metrics:\n%s", want, answer.Body)
 		}
 	}
 	end()

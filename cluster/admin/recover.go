@@ -115,6 +115,7 @@ func (s *shardLoop) giveWithin(ctx context.Context, v *view, action decide.Actio
 	if err != nil {
 		return err
 	}
+	s.l.a.metrics.note(action.Kind.String(), r.Steps)
 	if len(r.Done) > 0 {
 		s.l.a.record(ctx, catalog.Event{
 			Kind: action.Kind.String(), Shard: s.uid, Node: action.Node, Duration: r.Duration,
@@ -287,6 +288,7 @@ func (s *shardLoop) noteWrite(ctx context.Context, v *view, action decide.Action
 				e.Kind = "switchover"
 			case action.History != nil:
 				e.Kind, e.Duration = "promoted", took
+				s.l.a.metrics.changed(s.uid, took)
 			}
 			s.l.a.record(ctx, e)
 		}

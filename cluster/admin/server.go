@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"neki/cluster/agent"
 )
 
@@ -46,12 +48,13 @@ func (a *Admin) Status() Status {
 	return st
 }
 
-// Handler gives GET /healthz, open to all, and GET /v1/status, guarded as the agents' API is.
+// Handler gives GET /healthz and /metrics, open to all, and GET /v1/status, guarded as the agents' API is.
 func (a *Admin) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok") // the caller may have left
 	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(a.Status()) // the caller may have left
