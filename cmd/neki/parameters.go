@@ -155,8 +155,8 @@ func (p *parameters) SetParameter(ctx context.Context, scope, name, value string
 	snap := p.live.Snapshot()
 	if scope != scopeGateway && scope != scopeAdmin {
 		if snap.Profile(scope) != nil && scope != "" {
-			return pgerr.New(pgerr.FeatureNotSupported, "parameters of a profile can't be changed by SQL yet").
-				WithHint("Scopes whose parameters can be set are gateway and admin.")
+			return pgerr.New(pgerr.InvalidParameterValue, "%q is a profile: its parameters are rolled out instance by instance", scope).
+				WithHint("CALL neki.alter_profile(profile, parameters => '{\"name\": \"value\"}') does that. Allowed here are gateway and admin.")
 		}
 		return pgerr.New(pgerr.InvalidParameterValue, "unknown scope %q", scope).WithHint("Allowed are gateway and admin.")
 	}

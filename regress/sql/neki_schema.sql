@@ -90,3 +90,25 @@ SELECT count(*) FROM neki.shards;
 CALL neki.reload();
 RESET SESSION AUTHORIZATION;
 DROP ROLE regress_neki_nobody, regress_neki_viewer;
+
+-- Long actions, profiles and shards.
+CALL neki.create_profile('regress', replicas => 1, parameters => '{"work_mem": "8MB"}');
+SELECT profile, replicas, rdonly, parameters, is_default, shards FROM neki.profiles WHERE profile = 'regress';
+CALL neki.alter_profile('regress', parameters => '{"fsync": "off"}');
+CALL neki.alter_profile('nosuch', parameters => '{}');
+CALL neki.drop_profile('default');
+CALL neki.drop_profile('regress');
+SELECT kind, target, state, progress, error FROM neki.operations WHERE target = 'profile regress';
+CALL neki.fence('nosuch');
+CALL neki.restart_node();
+CALL neki.maintenance('sh2', "on" => true);
+SELECT shard, maintenance FROM neki.shards ORDER BY shard;
+CALL neki.fence('sh2-a');
+CALL neki.maintenance('sh2', false);
+CALL neki.rename_shard('sh2', 'sh1');
+CALL neki.drop_shard((SELECT 'sh1'));
+CALL neki.drop_shard('sh1');
+CALL neki.create_shard(profile => 'default', count => 100);
+CALL neki.switchover('sh1', candidate => 'nosuch');
+CALL neki.cancel_operation('nosuch');
+SELECT * FROM neki.operations \gdesc
