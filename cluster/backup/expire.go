@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 )
 
 // Expire removes the backups that keep refuses, and the WAL that none of the others needs. Of an archive without any
@@ -36,8 +37,41 @@ func (r *Repository) Expire(ctx context.Context, keep func(Backup) bool) (remove
 		}
 		removed = append(removed, b.ID)
 	}
+	if err := r.sweep(ctx, time.Now()); err != nil {
+		return removed, 0, err
+	}
 	segments, err = r.expireWAL(ctx, *oldest)
 	return removed, segments, err
+}
+
+// abandonedAfter is when the parts of a backup that never became one are taken for remains: those of one that is still
+// being taken are younger.
+const abandonedAfter = 7 * 24 * time.Hour
+
+// sweep removes what backups have left whose agent was killed.
+func (r *Repository) sweep(ctx context.Context, now time.Time) error {
+	base := r.key("base") + "/"
+	objects, err := r.store.List(ctx, base)
+	if err != nil {
+		return err
+	}
+	newest, whole := map[string]time.Time{}, map[string]bool{}
+	for _, o := range objects {
+		id, name, _ := strings.Cut(strings.TrimPrefix(o.Key, base), "/")
+		whole[id] = whole[id] || name == metaName
+		if o.Modified.After(newest[id]) {
+			newest[id] = o.Modified
+		}
+	}
+	for id, at := range newest {
+		if whole[id] || now.Sub(at) < abandonedAfter {
+			continue
+		}
+		if err := r.Remove(ctx, id); err != nil {
+			return fmt.Errorf("remove what is left of backup %s: %w", id, err)
+		}
+	}
+	return nil
 }
 
 // expireWAL removes segments that end before the backup begins. A position before its start is needed by nobody on any

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -254,5 +255,35 @@ func checkWholeOrMissing(t *testing.T, path string, want []byte) {
 	}
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%s has %d bytes, want %d: %v", path, len(got), len(want), err)
+	}
+}
+
+// TestSweep: what a backup left whose agent was killed goes after a week; one that is being taken, and whole ones, stay.
+func TestSweep(t *testing.T) {
+	r, store := testRepository(t)
+	putBackup(t, r, "whole", 1, 0x2000028, 0x2000100)
+	for _, key := range []string{"base/whole/base.tar.gz", "base/left/base.tar.gz"} {
+		if err := store.Put(t.Context(), r.key(key), strings.NewReader("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := func(after time.Duration) (keys []string) {
+		if err := r.sweep(t.Context(), time.Now().Add(after)); err != nil {
+			t.Fatal(err)
+		}
+		objects, err := store.List(t.Context(), r.key("base")+"/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			keys = append(keys, strings.TrimPrefix(o.Key, r.key("base")+"/"))
+		}
+		return keys
+	}
+	if d := cmp.Diff([]string{"left/base.tar.gz", "whole/backup.json", "whole/base.tar.gz"}, keys(24*time.Hour)); d != "" {
+		t.Errorf("after a day: %s", d)
+	}
+	if d := cmp.Diff([]string{"whole/backup.json", "whole/base.tar.gz"}, keys(8*24*time.Hour)); d != "" {
+		t.Errorf("after a week: %s", d)
 	}
 }
