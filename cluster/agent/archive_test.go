@@ -91,3 +91,19 @@ func TestMissingFromTheArchive(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+func TestGap(t *testing.T) {
+	for _, tc := range []struct {
+		end, start, left catalog.LSN
+		want             bool
+	}{
+		{5 << 24, 2 << 24, 6<<24 + 100, true},
+		{6 << 24, 2 << 24, 6<<24 + 100, false}, // the segment in which it was left may not be archived yet
+		{7 << 24, 2 << 24, 6<<24 + 100, false},
+		{8 << 24, 8<<24 + 40, 6<<24 + 100, false}, // a backup after that
+	} {
+		if got := gap(backup.Reach{End: tc.end}, backup.Backup{StartLSN: tc.start}, tc.left); got != tc.want {
+			t.Errorf("archived from %s to %s, left at %s: %v", tc.start, tc.end, tc.left, got)
+		}
+	}
+}

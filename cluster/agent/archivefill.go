@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,7 +89,41 @@ func (a *Agent) fillOnce(ctx context.Context) error {
 			Kind: "archive_filled", Detail: fmt.Sprintf("%d WAL files from %s on, which the leader before had not archived", len(missing), missing[0].Name(segmentBytes)),
 		})
 	}
-	return nil
+	return a.healGap(ctx, r, h.Timeline, history)
+}
+
+// healGap has a backup taken when the archive lacks WAL that nobody has any more: recovery from the last one would end
+// there.
+func (a *Agent) healGap(ctx context.Context, r *backup.Repository, timeline int32, history []decide.Switch) error {
+	all, err := r.Backups(ctx)
+	if err != nil || len(all) == 0 || len(history) == 0 {
+		return err
+	}
+	last := all[len(all)-1]
+	reach, err := r.Contiguous(ctx, last, timeline)
+	if err != nil || !gap(reach, last, history[len(history)-1].LSN) {
+		return err
+	}
+	args, err := json.Marshal(map[string]string{"kind": catalog.BackupEmergency})
+	if err != nil {
+		return err
+	}
+	_, fresh, err := catalog.PutJob(ctx, a.cfg.Store, a.cfg.Cluster, catalog.Job{
+		Kind: "backup", Target: "shard " + a.cfg.Shard, Shard: a.cfg.Shard, Args: args, By: "agent " + a.cfg.Node,
+		Key: "backup " + catalog.BackupEmergency + " " + a.cfg.Shard,
+	})
+	if err == nil && fresh {
+		a.record(ctx, catalog.Event{
+			Kind: "archive_gap", Detail: fmt.Sprintf("WAL from %s on is lost to the archive; a backup is taken at once", reach.End),
+		})
+	}
+	return err
+}
+
+// gap tells whether the archive ends before the segment in which the timeline before was left: all that came before that
+// segment was complete.
+func gap(reach backup.Reach, last backup.Backup, left catalog.LSN) bool {
+	return reach.End < left/segmentBytes*segmentBytes && last.StartLSN < left
 }
 
 // inherited lists the segments of earlier timelines that were complete before the timeline was left.
