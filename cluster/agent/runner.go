@@ -246,6 +246,11 @@ func (r *runner) start(ctx context.Context, ordered bool) error {
 			r.a.cfg.Progress(fmt.Sprintf("%s: took over the running server (pid %d)", r.a.cfg.Node, r.a.pg.Running()))
 		}
 	}
+	if err == nil && adopted { // the one before may have ended between an order's promise and its configuration
+		if err := r.reconfigure(ctx); err != nil {
+			r.a.log.Warn("the configuration of the server that was taken over may be older than the last order", "error", err)
+		}
+	}
 	if err == nil && r.a.memory.systemID() == "" {
 		return r.a.memory.changePromises(func(p *Promises) { p.SystemID = r.a.pg.SystemID() })
 	}

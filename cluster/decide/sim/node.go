@@ -121,7 +121,31 @@ func (n *node) crashAgent(down time.Duration) {
 	n.asking, n.barring, n.inForce, n.confirmedAt, n.selfFenced, n.fencedLSN = false, false, false, unset, unset, 0
 	n.disk = n.saved
 	n.w.say("%s: agent ends", n.id)
-	n.w.after(down, func() { n.up = true; n.downAt = n.w.now; n.w.say("%s: agent is back", n.id) })
+	n.w.after(down, func() { n.up = true; n.downAt = n.w.now; n.w.say("%s: agent is back", n.id); n.adopt() })
+}
+
+// adopt brings the configuration of a standby that runs in line with what was promised before the agent ended. That of a
+// primary is looked at all the time.
+func (n *node) adopt() {
+	p := n.pg
+	if !p.running || p.primary {
+		return
+	}
+	life := p.life
+	n.later(n.w.upTo(30*time.Millisecond), func() {
+		if p.life != life || !p.running || p.primary || p.frozen {
+			return
+		}
+		source := n.disk.Source
+		if !decide.Sources(n.disk.Promises, n.disk.FollowTerm) {
+			source = -1
+		}
+		if p.source != source {
+			p.cut()
+		}
+		p.source = source
+		p.connect()
+	})
 }
 
 func (n *node) pgEnded() { n.downAt, n.inForce, n.fencedLSN, n.barring = n.w.now, false, 0, false }
@@ -336,10 +360,11 @@ func (n *node) barrier(done func()) {
 	life, term := p.life, n.disk.Promises.OwnTerm
 	n.barring = true
 	n.later(3*time.Second, func() { n.barring = false })
+	at := p.len() + 1 // of this barrier
 	open := func() {
 		if n.up && p.life == life && n.selfFenced == unset && n.disk.Promises.ResignedTerm != term {
 			p.open = true
-			n.w.acknowledge(p, p.openable(n.w.flaws), "it was opened to clients")
+			n.w.acknowledge(p, p.openable(at, n.w.flaws), "it was opened to clients")
 		}
 	}
 	if n.w.flaws.OpenBeforeBarrier {
@@ -359,11 +384,11 @@ func (n *node) barrier(done func()) {
 	})
 }
 
-// openable is what clients can read of a primary that is opened: what was there before the barrier, unless that is
-// acknowledged already.
-func (p *postgres) openable(f decide.Flaws) int {
+// openable is what clients can read of a primary that is opened: what was there before the barrier, which is at a position,
+// unless that is acknowledged already. A later barrier may still wait, and can't be seen.
+func (p *postgres) openable(barrier int, f decide.Flaws) int {
 	if f.OpenBeforeBarrier {
 		return p.len()
 	}
-	return p.lastBarrier(p.len())
+	return barrier
 }
