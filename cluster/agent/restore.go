@@ -134,10 +134,10 @@ func (r *runner) restored(f Fill) error {
 	return r.a.memory.changeMember(func(m *Member) { m.Restored = max(m.Restored, f.Request) })
 }
 
-// made tells whether the data was made for the request already, or for a later one.
+// made tells whether the data was made for the request already, or for a later one, and is still there.
 func (r *runner) made(f Fill) bool {
 	_, m := r.a.memory.get()
-	return f.Request != "" && m.Restored >= f.Request
+	return f.Request != "" && m.Restored >= f.Request && r.a.pg.HasData()
 }
 
 // stillWanted refuses to throw data away for a request that was taken back on its way here: what the catalog says now

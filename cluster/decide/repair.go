@@ -127,10 +127,11 @@ func (s *Shard) fill(kind Kind, l, m *Member) Action {
 	return a
 }
 
-// filling tells whether another member is being filled: one at a time, so that the others serve.
+// filling tells whether another member is being filled: one at a time, so that the others serve. What keeps the leader busy
+// may be the wait for this very member.
 func (s *Shard) filling(id string) bool {
 	for i := range s.Members {
-		if m := &s.Members[i]; m.Busy && m.ID != id {
+		if m := &s.Members[i]; m.Busy && m.ID != id && m.ID != s.Rule.Leader {
 			return true
 		}
 	}

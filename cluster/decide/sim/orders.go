@@ -276,7 +276,7 @@ func (n *node) follow(a decide.Action, end func(bool)) {
 // replace rewinds the node or copies its source.
 func (n *node) replace(a decide.Action, end func(bool)) {
 	p := n.pg
-	if a.Request != "" && n.disk.Restored >= a.Request || a.Request == "" && p.link != nil && n.disk.FollowTerm == a.Term {
+	if a.Request != "" && n.disk.Restored >= a.Request && !p.empty || a.Request == "" && p.link != nil && n.disk.FollowTerm == a.Term {
 		end(false) // a late order
 		return
 	}

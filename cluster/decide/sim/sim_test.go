@@ -59,3 +59,18 @@ func TestNothingBreaks(t *testing.T) {
 		t.Fatal(Shrink(f.Schedule, decide.Flaws{}))
 	}
 }
+
+// Schedules that once broke something.
+func TestFoundBefore(t *testing.T) {
+	for _, seed := range []uint64{
+		2018119, // an agent ended between the order to follow and the configuration of its standby
+		2151553, // the chosen leader, busy waiting for an acknowledger, held up the only one's restore
+		2167781, // data that was lost again after a restore counted as made for the same request
+		2201719, // not the cluster: a barrier that still waited was taken for acknowledged
+		2288634, 2382507,
+	} {
+		if f := Run(Generate(seed), decide.Flaws{}, false); f != nil {
+			t.Error(Shrink(f.Schedule, decide.Flaws{}))
+		}
+	}
+}
