@@ -165,7 +165,7 @@ var fatal = []string{
 	"could not locate a valid checkpoint record", "could not locate required checkpoint record", "invalid checkpoint record",
 	"could not find redo location", "incorrect checksum in control file", "WAL contains references to invalid pages",
 	"invalid page in block", "could not access status of transaction", "is not a child of this server's history",
-	"WAL ends before consistent recovery point", "could not read block",
+	"WAL ends before consistent recovery point", "could not read block", `file "global/pg_control"`,
 }
 
 // examine looks for a reason in the log of a server that has just ended, from where its life began.

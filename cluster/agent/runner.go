@@ -199,6 +199,9 @@ func (r *runner) ensureRunning(ctx context.Context) {
 		return
 	}
 	r.complain("the server is not up", err)
+	if r.a.pg.Running() == 0 { // it ended while it started
+		r.examine()
+	}
 	r.a.setPhase(catalog.StateStarting, "%v", err)
 	r.retryLater()
 }
