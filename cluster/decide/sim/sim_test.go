@@ -67,7 +67,7 @@ func TestFoundBefore(t *testing.T) {
 		2151553, // the chosen leader, busy waiting for an acknowledger, held up the only one's restore
 		2167781, // data that was lost again after a restore counted as made for the same request
 		2201719, // not the cluster: a barrier that still waited was taken for acknowledged
-		2288634, 2382507,
+		2288634, 2382507, 2479663,
 	} {
 		if f := Run(Generate(seed), decide.Flaws{}, false); f != nil {
 			t.Error(Shrink(f.Schedule, decide.Flaws{}))
