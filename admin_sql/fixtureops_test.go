@@ -60,6 +60,7 @@ func (f *fixture) Rule(_ context.Context, shard string) (catalog.Rule, error) {
 func fixtureJobs() []catalog.Job {
 	return []catalog.Job{
 		{Kind: "restart_node", Target: "node sh1-b", Shard: "sh1", Node: "sh1-b", By: "oscar", At: moment},
+		{Kind: catalog.OpFailover, Target: "shard sh2", Shard: "sh2", By: "oscar", At: moment},
 		{Kind: "create_shard", Target: "shard sh3", By: "oscar", Args: []byte(`{"count": 1}`), At: moment},
 	}
 }

@@ -216,6 +216,14 @@ func (s *Schema) cancelOperation(ctx context.Context, c *call) error {
 	if s.in.Operations == nil {
 		return missing("operations")
 	}
+	snap, err := s.snapshot()
+	if err != nil {
+		return err
+	}
+	if j := snap.Job(c.text(0)); j != nil && !j.State.Final() && (j.Kind == catalog.OpSwitchover || j.Kind == catalog.OpFailover) {
+		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "a %s can't be cancelled", j.Kind).
+			WithHint("It is given up by itself when it can't be begun within %v.", operationLimit)
+	}
 	j, err := s.in.Operations.CancelJob(ctx, c.text(0), c.by)
 	if errors.Is(err, catalog.ErrNotFound) {
 		return pgerr.New(pgerr.InvalidParameterValue, "no operation has the id \"%s\"", c.text(0)).
