@@ -77,9 +77,14 @@ func TestCursorsOverShards(t *testing.T) {
 			one("BEGIN"), one("DECLARE c BINARY CURSOR FOR SELECT k, v FROM t ORDER BY k"), one("FETCH 1 FROM c"), {fetchBy("FETCH 1 FROM c", 0), 1}, one("COMMIT"),
 		}},
 		{"extended", []step{
-			one("BEGIN"), {cat(parse("", "DECLARE c CURSOR FOR SELECT k FROM t WHERE k > $1 ORDER BY k"), bindTo("", "", "2"), describe('P', ""), execute("", 0), syncMsg), 1},
-			{cat(parse("f", "FETCH 2 FROM c"), describe('S', "f"), syncMsg), 1}, {cat(bindTo("", "f"), execute("", 0), syncMsg), 1},
-			{fetchBy("FETCH 1 FROM c", 1), 1}, {fetchBy("MOVE 1 FROM c", 1), 1}, {fetchBy("CLOSE c", 0), 1}, one("COMMIT"),
+			one("BEGIN"),
+			{cat(parse("", "DECLARE c CURSOR FOR SELECT k FROM t WHERE k > $1 ORDER BY k"), bindTo("", "", "2"), describe('P', ""), execute("", 0), syncMsg), 1},
+			{cat(parse("f", "FETCH 2 FROM c"), describe('S', "f"), syncMsg), 1},
+			{cat(bindTo("", "f"), execute("", 0), syncMsg), 1},
+			{fetchBy("FETCH 1 FROM c", 1), 1},
+			{fetchBy("MOVE 1 FROM c", 1), 1},
+			{fetchBy("CLOSE c", 0), 1},
+			one("COMMIT"),
 		}},
 		{"extended, a row limit of FETCH", []step{
 			one("BEGIN"), one(declare), {cat(parse("", "FETCH ALL FROM c"), bindTo("", ""), execute("", 4), execute("", 4), syncMsg), 1}, one("COMMIT"),
