@@ -173,9 +173,7 @@ func (c *Session) readParse(o *op, f *fields) *pgerr.Error {
 		return c.errMalformed(text, pgerr.From(err))
 	}
 	o.plan = p
-	if have, ok := c.statements[string(name)]; ok && have.doubtful {
-		c.forget(have)
-	} else if ok {
+	if _, ok := c.statements[string(name)]; ok {
 		if c.isServers(p) {
 			o.after = appendRenamed(nil, c.work.in[o.at:o.end], 5, 5+len(name), nil)
 		}

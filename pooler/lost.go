@@ -248,16 +248,6 @@ func (c *Session) forgetSegment() {
 	}
 }
 
-// doubt marks the statements whose Parse was answered in a segment that ends in an error now: drivers that wait for the whole
-// answer don't take them for prepared, and may give their names again.
-func (c *Session) doubt(answered int) {
-	for i := range c.work.running {
-		if o := &c.work.running[i]; o.typ == 'P' && o.named != nil && o.answer < answered {
-			o.named.doubtful = true
-		}
-	}
-}
-
 // describeLoss gives the error of a statement whose connection was lost.
 func (c *Session) describeLoss(err error) *pgerr.Error {
 	r := c.work.relay

@@ -57,29 +57,3 @@ func codeIs(err error, code string) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == code
 }
-
-// A statement whose Parse was answered, and its Describe lost, may be prepared again: drivers wait for both.
-func TestDescribeLost(t *testing.T) {
-	g := startGateway(t, gatewayOptions{})
-	conn := g.connect("")
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
-	defer cancel()
-	answer := make(chan error, 1)
-	pipe := conn.PgConn().StartPipeline(ctx)
-	pipe.SendPrepare("s", "SELECT 1", nil)
-	pipe.SendQueryParams("SELECT pg_sleep(600) FROM pg_class", nil, nil, nil, nil)
-	go func() { answer <- pipe.Sync() }()
-	eventually(t, "the segment runs", func() bool {
-		return g.group.Primary.Text("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == "1"
-	})
-	g.group.Primary.Kill()
-	if err := <-answer; err != nil {
-		t.Fatal(err)
-	}
-	_ = pipe.Close() // the error of the lost segment
-	g.group.Primary.Restart()
-	eventually(t, "it is prepared", func() bool {
-		_, err := conn.PgConn().Prepare(ctx, "s", "SELECT 1", nil)
-		return err == nil
-	})
-}

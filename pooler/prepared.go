@@ -18,8 +18,6 @@ type preparedStatement struct {
 	sql    []byte      // the client's PREPARE; nil when made by a Parse
 	keyed  *keyedTypes // of one that the gateway itself runs
 	at     uint64      // when the client sent its Parse, as Server.nextToken counts; 0: by PREPARE
-	// doubtful: the client may not know that it is prepared, and may prepare its name again.
-	doubtful bool
 
 	// Of a Parse whose text runs a prepared statement itself: shared has the text with that one's name on servers.
 	written *backend.Statement // as the client wrote it
