@@ -34,7 +34,8 @@ WHERE s.seqrelid = %[2]s::pg_catalog.regclass`, n, literal)
 // server's own CACHE; and as there, values of several gateways are not in the order of time. It is safe for concurrent use
 // and starts no goroutine.
 //
-// Nobody waits for another's fetch, who may hold what that waits for: meanwhile others fetch what they need themselves.
+// Nobody waits for another's fetch, who may hold what that waits for: meanwhile others fetch what they need themselves, and
+// may be given values of the batch afterwards. So the values of one session need not grow either.
 type SequenceCache struct {
 	mu  sync.Mutex
 	all map[sequenceUse]*reserved

@@ -125,9 +125,6 @@ func TestSequenceCacheGivesEachValueOnce(t *testing.T) {
 	joined.Wait()
 	var all []int64
 	for _, r := range results {
-		if !slices.IsSorted(r) {
-			t.Error("one session's values are not in order")
-		}
 		all = append(all, r...)
 	}
 	slices.Sort(all)

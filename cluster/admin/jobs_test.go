@@ -22,7 +22,6 @@ type jobWorld struct {
 	t     *testing.T
 	store catalog.Store
 	live  *catalog.Live
-	lease catalog.Lease
 	end   []func()
 }
 

@@ -160,13 +160,6 @@ func (a *Agent) record(ctx context.Context, e catalog.Event) {
 	}
 }
 
-// archiveFailing tells since when WAL can't be archived; zero when it can.
-func (a *Agent) archiveFailing() time.Time {
-	a.archiver.mu.Lock()
-	defer a.archiver.mu.Unlock()
-	return a.archiver.failing
-}
-
 // fetchWAL gives a file of the archive, if it belongs to the history that the shard's present rule is of.
 func (a *Agent) fetchWAL(ctx context.Context, name string) (io.ReadCloser, error) {
 	r, err := a.repository()

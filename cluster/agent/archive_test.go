@@ -29,9 +29,18 @@ func TestArchiveAlarms(t *testing.T) {
 			name  string
 			err   error
 		}{
-			{0, "1", nil}, {0, "2", broken}, {time.Second, "2", broken}, {time.Second, "2", nil}, {time.Second, "3", broken},
-			{time.Second, "3", nil}, {2 * time.Minute, "4", broken}, {2 * time.Minute, "4", broken}, {time.Second, "4", nil},
-			{0, "5", backup.ErrDifferent}, {time.Second, "5", backup.ErrDifferent}, {time.Second, "6", backup.ErrDifferent},
+			{0, "1", nil},
+			{0, "2", broken},
+			{time.Second, "2", broken},
+			{time.Second, "2", nil},
+			{time.Second, "3", broken},
+			{time.Second, "3", nil},
+			{2 * time.Minute, "4", broken},
+			{2 * time.Minute, "4", broken},
+			{time.Second, "4", nil},
+			{0, "5", backup.ErrDifferent},
+			{time.Second, "5", backup.ErrDifferent},
+			{time.Second, "6", backup.ErrDifferent},
 		} {
 			time.Sleep(step.after) // of the bubble
 			a.noteArchived(t.Context(), step.name, step.err)

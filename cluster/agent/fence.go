@@ -12,9 +12,6 @@ import (
 	"neki/internal/pgerr"
 )
 
-// stateRestoring is catalog's, for orders that replace data.
-const stateRestoring = catalog.StateRestoring
-
 // Times of fencing.
 const (
 	guardEvery   = 500 * time.Millisecond // a sixth of the isolation timeout

@@ -24,7 +24,8 @@ func TestRestoredDataBecomesTheShard(t *testing.T) {
 		{"beside other data", catalog.Shard{}, []Member{seed("a"), {ID: "b", Known: true, SystemID: "8"}, empty("c")}, nil},
 		{"taken over", catalog.Shard{Primary: "b", Term: 1}, []Member{empty("a"), seed("b"), empty("c")}, []string{"init b"}},
 		{
-			"recorded", catalog.Shard{Primary: "b", Term: 1},
+			"recorded",
+			catalog.Shard{Primary: "b", Term: 1},
 			[]Member{empty("a"), {ID: "b", Known: true, Up: true, Primary: true, SystemID: "7", OwnTerm: 1, Timeline: 3}, empty("c")},
 			[]string{"record system 7"},
 		},
