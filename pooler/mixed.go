@@ -505,8 +505,11 @@ func (c *Session) executeOwn(body []byte) error {
 
 // hasRows reports whether the portal's statement gives rows: those are given once, others are run once.
 func (p *ownPortal) hasRows() bool {
-	if p.prepared != nil {
+	switch {
+	case p.prepared != nil:
 		return p.prepared.Columns() != nil
+	case p.plan.Kind == sqlparse.KindFetch:
+		return !p.plan.Cursor.Move
 	}
 	return localColumns(p.plan) != nil
 }

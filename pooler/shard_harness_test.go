@@ -115,7 +115,14 @@ func startShards(t testing.TB, n int, document string, o gatewayOptions) *shards
 	o.config = func(cfg *Config) {
 		cfg.Commits = commits
 		cfg.SchemaChanged = func(ctx context.Context) error {
-			_, err := catalog.TouchSchema(ctx, s.store, testCluster)
+			revision, err := catalog.TouchSchema(ctx, s.store, testCluster)
+			for changed := s.live.Changed(); err == nil && s.live.Snapshot().SchemaRev < revision; changed = s.live.Changed() {
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					err = ctx.Err()
+				}
+			}
 			return err
 		}
 		if wrapped != nil {
