@@ -207,8 +207,9 @@ func TestCompatibilityNamesItsTests(t *testing.T) {
 	if len(rows) < 10 {
 		t.Fatalf("only %d rows in the table of features", len(rows))
 	}
-	for _, row := range rows[2:] {
-		if !testName.MatchString(row) {
+	for i, row := range rows {
+		head := strings.HasPrefix(row, "|---") || i+1 < len(rows) && strings.HasPrefix(rows[i+1], "|---")
+		if !head && !testName.MatchString(row) {
 			t.Errorf("no test in %s", row)
 		}
 	}
