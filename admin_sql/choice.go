@@ -84,6 +84,16 @@ func shardArgument(snap *catalog.Snapshot, value any) (string, error) {
 	return "", invalidArgument("shard", value, known)
 }
 
+// aboutShard finds the shard that a call's first argument names, and notes that the call is about it.
+func (s *Schema) aboutShard(c *call) (*catalog.Snapshot, error) {
+	snap, err := s.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	c.shard, err = shardArgument(snap, c.args[0])
+	return snap, err
+}
+
 // invalidArgument is 22023 with the allowed values in the HINT.
 func invalidArgument(name string, value any, allowed []string) error {
 	err := pgerr.New(pgerr.InvalidParameterValue, "invalid value for argument \"%s\": \"%v\"", name, value)

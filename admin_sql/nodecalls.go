@@ -28,15 +28,15 @@ func (s *Schema) nodeProcedures() []*Procedure {
 		s.long(Procedure{
 			Name: "fence", Comment: "Take an instance out of service and stop its Postgres, until neki.unfence; a primary gives its lead away first",
 			Args: []Argument{node, {Name: "reason", Type: text, Null: true, Comment: "why, for neki.events"}},
-		}, s.onNode("fence", func(n *catalog.Node, c *call) any {
+		}, s.onNode("fence", nil, func(n *catalog.Node, c *call) any {
 			return map[string]string{"reason": c.text(1)}
 		})),
 		s.long(Procedure{
 			Name: "unfence", Comment: "Take a fenced instance back into service", Args: []Argument{node},
-		}, s.onNode("unfence", nil)),
+		}, s.onNode("unfence", nil, nil)),
 		s.long(Procedure{
 			Name: "restart_node", Comment: "Restart an instance's Postgres; a primary gives its lead away first", Args: []Argument{node},
-		}, s.onNode("restart_node", nil)),
+		}, s.onNode("restart_node", nil, nil)),
 		{
 			Name: "maintenance", Comment: "Have the admin look after a shard without acting: no failover, no repair; false ends it",
 			Args: []Argument{shard, {Name: "on", Type: boolean, Default: &yes, Comment: "false: the admin acts again"}},
@@ -56,11 +56,7 @@ func (s *Schema) setDurability(ctx context.Context, c *call) error {
 	if s.in.Documents == nil {
 		return missing("the documents of the catalog")
 	}
-	snap, err := s.snapshot()
-	if err != nil {
-		return err
-	}
-	if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
+	if _, err := s.aboutShard(c); err != nil {
 		return err
 	}
 	durability := strings.ToLower(c.text(1))
@@ -68,7 +64,7 @@ func (s *Schema) setDurability(ctx context.Context, c *call) error {
 		return invalidArgument("durability", c.args[1], known)
 	}
 	c.result = fmt.Sprintf("durability of shard %s is %s", c.shard, durability)
-	err = s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
+	err := s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
 		sh.Durability = durability
 		return nil
 	})
@@ -83,8 +79,10 @@ func (s *Schema) setDurability(ctx context.Context, c *call) error {
 	return nil
 }
 
-// onNode asks for a job on an instance.
-func (s *Schema) onNode(kind string, args func(*catalog.Node, *call) any) func(context.Context, *call) (catalog.Job, error) {
+// onNode asks for a job on an instance, unless check refuses it; both functions may be nil.
+func (s *Schema) onNode(
+	kind string, check func(context.Context, *catalog.Snapshot, *catalog.Node) error, args func(*catalog.Node, *call) any,
+) func(context.Context, *call) (catalog.Job, error) {
 	return func(ctx context.Context, c *call) (catalog.Job, error) {
 		snap, err := s.snapshot()
 		if err != nil {
@@ -93,6 +91,11 @@ func (s *Schema) onNode(kind string, args func(*catalog.Node, *call) any) func(c
 		n, err := nodeArgument(snap, c.args[0])
 		if err != nil {
 			return catalog.Job{}, err
+		}
+		if check != nil {
+			if err := check(ctx, snap, n); err != nil {
+				return catalog.Job{}, err
+			}
 		}
 		c.shard, c.node = n.Shard, n.ID
 		if sh := snap.Shard(n.Shard); sh != nil && sh.Maintenance && kind != "restart_node" {
@@ -123,16 +126,12 @@ func (s *Schema) maintenance(ctx context.Context, c *call) error {
 	if s.in.Documents == nil {
 		return missing("the documents of the catalog")
 	}
-	snap, err := s.snapshot()
-	if err != nil {
-		return err
-	}
-	if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
+	if _, err := s.aboutShard(c); err != nil {
 		return err
 	}
 	on, _ := c.args[1].(bool)
 	c.result = fmt.Sprintf("maintenance of shard %s is %s", c.shard, onOff(on))
-	err = s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
+	err := s.in.Documents.UpdateShard(ctx, c.shard, func(sh *catalog.Shard) error {
 		sh.Maintenance = on
 		return nil
 	})

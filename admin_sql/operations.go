@@ -172,11 +172,8 @@ func (s *Schema) operationProcedures() []*Procedure {
 func (s *Schema) leadership(kind string) func(ctx context.Context, c *call) (catalog.Job, error) {
 	return func(ctx context.Context, c *call) (catalog.Job, error) {
 		var none catalog.Job
-		snap, err := s.snapshot()
+		snap, err := s.aboutShard(c)
 		if err != nil {
-			return none, err
-		}
-		if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
 			return none, err
 		}
 		o := catalog.Operation{Kind: kind, Timeout: operationLimit, By: c.by}

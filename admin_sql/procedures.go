@@ -121,11 +121,7 @@ func (s *Schema) controlSession(name string, act func(Controls, context.Context,
 
 func (s *Schema) controlShard(act func(Controls, context.Context, string) error) body {
 	return s.control(func(ctx context.Context, controls Controls, c *call) error {
-		snap, err := s.snapshot()
-		if err != nil {
-			return err
-		}
-		if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
+		if _, err := s.aboutShard(c); err != nil {
 			return err
 		}
 		return act(controls, ctx, c.shard)

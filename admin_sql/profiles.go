@@ -32,7 +32,7 @@ func (s *Schema) profiles() *Relation {
 			return collect(snap.Profiles, func(p catalog.Profile) []any {
 				return []any{
 					p.Name, int32(p.Replicas), int32(p.Rdonly), orNull(p.PostgresVersion), parametersJSON(p.Parameters), p.Default,
-					shardsOfProfile(snap, &p),
+					snap.ShardsOfProfile(&p),
 				}
 			}), nil
 		}),
@@ -45,16 +45,6 @@ func parametersJSON(parameters map[string]string) string {
 	}
 	doc, _ := json.Marshal(parameters) // texts only
 	return string(doc)
-}
-
-func shardsOfProfile(snap *catalog.Snapshot, p *catalog.Profile) []string {
-	shards := []string{}
-	for i := range snap.Shards {
-		if sh := &snap.Shards[i]; sh.Profile == p.Name || sh.Profile == "" && p.Default {
-			shards = append(shards, sh.UID)
-		}
-	}
-	return shards
 }
 
 func (s *Schema) profileProcedures() []*Procedure {
@@ -155,11 +145,8 @@ type profileChange struct {
 }
 
 func (s *Schema) assignProfile(ctx context.Context, c *call) (catalog.Job, error) {
-	snap, err := s.snapshot()
+	snap, err := s.aboutShard(c)
 	if err != nil {
-		return catalog.Job{}, err
-	}
-	if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
 		return catalog.Job{}, err
 	}
 	p, err := namedProfile(snap, c.args[1])
@@ -185,7 +172,7 @@ func (s *Schema) dropProfile(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if shards := shardsOfProfile(snap, p); len(shards) > 0 {
+	if shards := snap.ShardsOfProfile(p); len(shards) > 0 {
 		return pgerr.New(pgerr.DependentObjectsStillExist, "cannot drop profile \"%s\": shards have it", p.Name).
 			WithDetail("Shards: %s.", strings.Join(shards, ", ")).
 			WithHint("CALL neki.assign_profile(shard, profile) gives them another one.")

@@ -117,21 +117,9 @@ func (s *Schema) setReplicas(ctx context.Context, c *call) (catalog.Job, error) 
 
 // onReplica asks for a job on an instance that is no primary.
 func (s *Schema) onReplica(kind string) func(context.Context, *call) (catalog.Job, error) {
-	put := s.onNode(kind, func(n *catalog.Node, _ *call) any { return replicaRequest{Role: n.Role} })
-	return func(ctx context.Context, c *call) (catalog.Job, error) {
-		snap, err := s.snapshot()
-		if err != nil {
-			return catalog.Job{}, err
-		}
-		n, err := nodeArgument(snap, c.args[0])
-		if err != nil {
-			return catalog.Job{}, err
-		}
-		if err := s.mayDoWithout(ctx, snap, n, kind); err != nil {
-			return catalog.Job{}, err
-		}
-		return put(ctx, c)
-	}
+	return s.onNode(kind, func(ctx context.Context, snap *catalog.Snapshot, n *catalog.Node) error {
+		return s.mayDoWithout(ctx, snap, n, kind)
+	}, func(n *catalog.Node, _ *call) any { return replicaRequest{Role: n.Role} })
 }
 
 // mayDoWithout refuses what the shard can't do without: its primary, and its last acknowledger.

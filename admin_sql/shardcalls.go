@@ -69,11 +69,8 @@ func (s *Schema) renameShard(ctx context.Context, c *call) error {
 	if s.in.Documents == nil {
 		return missing("the documents of the catalog")
 	}
-	snap, err := s.snapshot()
+	snap, err := s.aboutShard(c)
 	if err != nil {
-		return err
-	}
-	if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
 		return err
 	}
 	name := c.text(1)
@@ -93,11 +90,8 @@ func (s *Schema) renameShard(ctx context.Context, c *call) error {
 }
 
 func (s *Schema) dropShard(ctx context.Context, c *call) (catalog.Job, error) {
-	snap, err := s.snapshot()
+	snap, err := s.aboutShard(c)
 	if err != nil {
-		return catalog.Job{}, err
-	}
-	if c.shard, err = shardArgument(snap, c.args[0]); err != nil {
 		return catalog.Job{}, err
 	}
 	if home := snap.Authoritative(); home != nil && home.UID == c.shard {

@@ -177,6 +177,17 @@ func (s *Snapshot) Profile(name string) *Profile {
 	return nil
 }
 
+// ShardsOfProfile lists the uids of the shards that have a profile; a shard that names none has the default one.
+func (s *Snapshot) ShardsOfProfile(p *Profile) []string {
+	uids := []string{}
+	for i := range s.Shards {
+		if sh := &s.Shards[i]; sh.Profile == p.Name || sh.Profile == "" && p.Default {
+			uids = append(uids, sh.UID)
+		}
+	}
+	return uids
+}
+
 // Gateway gives the gateway of that id, nil when there is none.
 func (s *Snapshot) Gateway(id string) *Gateway {
 	i, ok := slices.BinarySearchFunc(s.Gateways, id, func(a Gateway, id string) int { return strings.Compare(a.ID, id) })

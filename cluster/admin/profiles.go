@@ -31,6 +31,15 @@ func (s *shardLoop) parameters(v *view) map[string]string {
 	return nil
 }
 
+// profile reads the profile that a job is about; one that is gone ends the job.
+func (l *leader) profile(ctx context.Context, name string) (catalog.Profile, error) {
+	p, err := catalog.GetProfile(ctx, l.a.cfg.Store, l.a.cfg.Cluster, name)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return p, giveUp(pgerr.New(pgerr.UndefinedObject, "there is no profile %q any more", name))
+	}
+	return p, err
+}
+
 // alterProfile changes the Postgres parameters of a profile and rolls them out. The servers check them before anything is
 // changed.
 func (l *leader) alterProfile(ctx context.Context, j catalog.Job, r *Report) error {
@@ -38,10 +47,7 @@ func (l *leader) alterProfile(ctx context.Context, j catalog.Job, r *Report) err
 	if err := json.Unmarshal(j.Args, &args); err != nil {
 		return giveUp(err)
 	}
-	p, err := catalog.GetProfile(ctx, l.a.cfg.Store, l.a.cfg.Cluster, args.Profile)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return giveUp(pgerr.New(pgerr.UndefinedObject, "there is no profile %q any more", args.Profile))
-	}
+	p, err := l.profile(ctx, args.Profile)
 	if err != nil {
 		return err
 	}
@@ -58,12 +64,7 @@ func (l *leader) alterProfile(ctx context.Context, j catalog.Job, r *Report) err
 	if err := l.storeProfile(ctx, r, &p, args.Parameters); err != nil {
 		return err
 	}
-	var shards []string
-	for i := range l.a.live.Snapshot().Shards {
-		if sh := &l.a.live.Snapshot().Shards[i]; sh.Profile == p.Name || sh.Profile == "" && p.Default {
-			shards = append(shards, sh.UID)
-		}
-	}
+	shards := l.a.live.Snapshot().ShardsOfProfile(&p)
 	for i, uid := range shards {
 		err := l.rollShard(ctx, &roll{job: j, report: r, shard: uid, at: i, of: len(shards)})
 		if _, last := errors.AsType[*lastError](err); last {
@@ -95,11 +96,9 @@ func (l *leader) storeProfile(ctx context.Context, r *Report, p *catalog.Profile
 		return giveUp(err)
 	}
 	r.Step(0, "the servers check the parameters")
-	for i := range l.a.live.Snapshot().Shards {
-		if sh := &l.a.live.Snapshot().Shards[i]; sh.Profile == p.Name {
-			if err := l.checkByServer(ctx, sh.UID, next.Parameters); err != nil {
-				return err
-			}
+	for _, uid := range l.a.live.Snapshot().ShardsOfProfile(p) {
+		if err := l.checkByServer(ctx, uid, next.Parameters); err != nil {
+			return err
 		}
 	}
 	if maps.Equal(next.Parameters, p.Parameters) {
@@ -281,10 +280,7 @@ func (l *leader) assignProfile(ctx context.Context, j catalog.Job, r *Report) er
 	if err := json.Unmarshal(j.Args, &args); err != nil {
 		return giveUp(err)
 	}
-	p, err := catalog.GetProfile(ctx, l.a.cfg.Store, l.a.cfg.Cluster, args.Profile)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return giveUp(pgerr.New(pgerr.UndefinedObject, "there is no profile %q any more", args.Profile))
-	}
+	p, err := l.profile(ctx, args.Profile)
 	if err != nil {
 		return err
 	}

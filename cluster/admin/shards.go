@@ -30,10 +30,7 @@ func (l *leader) createShard(ctx context.Context, j catalog.Job, r *Report) erro
 	if err := json.Unmarshal(j.Args, &args); err != nil {
 		return giveUp(err)
 	}
-	p, err := catalog.GetProfile(ctx, l.a.cfg.Store, l.a.cfg.Cluster, args.Profile)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return giveUp(pgerr.New(pgerr.UndefinedObject, "there is no profile %q any more", args.Profile))
-	}
+	p, err := l.profile(ctx, args.Profile)
 	if err != nil {
 		return err
 	}
