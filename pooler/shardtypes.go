@@ -39,10 +39,12 @@ type ownType struct {
 func (c *Session) translateTypes(sc *backend.ServerConn, shard string) {
 	snap := c.srv.cfg.Cluster.Snapshot()
 	if len(snap.Shards) < 2 || shard == homeShard(snap) {
-		sc.SetTypes(nil)
+		sc.SetTypes(nil, 0)
 		return
 	}
-	sc.SetTypes(c.db.typesOf(c.srv, shard, snap.SchemaRev))
+	if !sc.TypesAsOf(snap.SchemaRev) { // a connection stays on its shard and in its database
+		sc.SetTypes(c.db.typesOf(c.srv, shard, snap.SchemaRev), snap.SchemaRev)
+	}
 }
 
 // shardTypes is a database's Types on one shard, with the schema's revision that they are of.

@@ -27,13 +27,14 @@ type ServerConn struct {
 	pid    uint32
 	secret []byte
 
-	vars     *settings.Vars
-	params   *ParamSet // what the server reported
-	types    *Types    // nil: those that clients know
-	greeting *ParamSet // what it reported at the login
-	prepared preparedSet
-	unnamed  uint64 // whose its unnamed statement is; 0 = unknown
-	status   byte   // of the last ReadyForQuery
+	vars        *settings.Vars
+	params      *ParamSet // what the server reported
+	types       *Types    // nil: those that clients know
+	typesSchema int64     // the revision of the schema that they are of
+	greeting    *ParamSet // what it reported at the login
+	prepared    preparedSet
+	unnamed     uint64 // whose its unnamed statement is; 0 = unknown
+	status      byte   // of the last ReadyForQuery
 
 	opened  time.Time
 	idle    time.Time
@@ -65,8 +66,14 @@ func (sc *ServerConn) Vars() *settings.Vars { return sc.vars }
 // SetVars notes settings that the server has after a statement of the client.
 func (sc *ServerConn) SetVars(v *settings.Vars) { sc.vars = v }
 
-// SetTypes says how the server's types become those that clients know; nil: they are the same.
-func (sc *ServerConn) SetTypes(t *Types) { sc.types = t }
+// SetTypes says how the server's types become those that clients know, as of a revision of the schema; nil: they are the
+// same.
+func (sc *ServerConn) SetTypes(t *Types, schema int64) { sc.types, sc.typesSchema = t, schema }
+
+// TypesAsOf reports whether SetTypes has given a translation as of that revision.
+func (sc *ServerConn) TypesAsOf(schema int64) bool {
+	return sc.types != nil && sc.typesSchema == schema
+}
 
 // Translates reports whether SetTypes has given a translation.
 func (sc *ServerConn) Translates() bool { return sc.types != nil }

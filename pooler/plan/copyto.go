@@ -27,21 +27,27 @@ func (m maker) copyTo(p *Plan, c *sqlparse.CopyStmt, schema *placedSchema) error
 			return err
 		}
 	}
-	inner, err := m.insideFor(query)
-	if err != nil {
+	inner, err := m.spreadInside(p, query)
+	if err != nil || inner == nil {
 		return err
-	}
-	if inner.Spread == nil {
-		if inner.Route.Backend() && inner.Route.Kind != RouteAny {
-			p.Route, p.planner = inner.Route, inner.planner
-		}
-		return nil
 	}
 	if !c.Client {
 		return unplanned(numberCopyTo, "COPY of rows of several shards to a file or program of a server").
 			WithHint("Use COPY ... TO STDOUT, or psql's \\copy.")
 	}
 	return m.copySpread(p, c, query, inner)
+}
+
+// spreadInside plans a query that is part of p. It gives nil when one shard runs it: then p goes there.
+func (m maker) spreadInside(p *Plan, query *sqlparse.Statement) (*Plan, error) {
+	inner, err := m.insideFor(query)
+	if err != nil || inner.Spread != nil {
+		return inner, err
+	}
+	if inner.Route.Backend() && inner.Route.Kind != RouteAny {
+		p.Route, p.planner = inner.Route, inner.planner
+	}
+	return nil, nil
 }
 
 // insideFor plans a query that is part of another statement, as it is run: on several shards, unless it is always on one.

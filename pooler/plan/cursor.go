@@ -13,15 +13,9 @@ func (m maker) shardCursor(p *Plan, st *sqlparse.Statement) error {
 	if err != nil || schema == nil || st.Cursor.Query == nil {
 		return err
 	}
-	inner, err := m.insideFor(st.Cursor.Query)
-	if err != nil {
+	inner, err := m.spreadInside(p, st.Cursor.Query)
+	if err != nil || inner == nil {
 		return err
-	}
-	if inner.Spread == nil {
-		if inner.Route.Backend() && inner.Route.Kind != RouteAny {
-			p.Route, p.planner = inner.Route, inner.planner
-		}
-		return nil
 	}
 	p.Route, p.planner = inner.Route, inner.planner
 	p.Pins = p.Pins&^PinHoldCursor | inner.Pins // its rows are kept by the gateway
