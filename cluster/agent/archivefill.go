@@ -26,29 +26,22 @@ func (a *Agent) fillArchive(ctx context.Context) error {
 	if a.cfg.Archive.Store == nil {
 		return nil
 	}
-	tick := time.NewTicker(fillEvery)
-	defer tick.Stop()
 	filled, complaint := int64(0), ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, fillEvery, func(time.Time) {
 		p, m := a.memory.get()
 		if p.OwnTerm == filled || !m.Led || p.RevokedBelowTerm > p.OwnTerm || a.pg.IsStandby() || !a.pg.Ready() {
-			continue
+			return
 		}
 		err := a.fillOnce(ctx)
 		if err == nil {
 			filled, complaint = p.OwnTerm, ""
-			continue
+			return
 		}
 		if ctx.Err() == nil && err.Error() != complaint {
 			complaint = err.Error()
 			a.log.Warn("the archive is not completed yet", "term", p.OwnTerm, "error", err)
 		}
-	}
+	})
 }
 
 func (a *Agent) fillOnce(ctx context.Context) error {

@@ -28,20 +28,13 @@ func (a *Agent) watchArchive(ctx context.Context) error {
 	if a.cfg.Archive.Store == nil {
 		return nil
 	}
-	tick := time.NewTicker(archiveAsk)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, archiveAsk, func(time.Time) {
 		h, _ := a.health.latest(time.Second)
 		if at := max(h.ReceiveLSN, h.ReplayLSN); h.Role == catalog.RoleReplica && !h.Streaming && at != 0 {
 			segment := uint64(at) / segmentBytes
 			a.archived.Store(&archiveAnswer{segment: segment, said: a.askArchive(ctx, segment)})
 		}
-	}
+	})
 }
 
 // askArchive looks for a segment under the names that it may have in the history that the shard's rule is of.

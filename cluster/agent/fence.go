@@ -41,16 +41,7 @@ type guard struct {
 func (a *Agent) guards(ctx context.Context) error {
 	g := &guard{a: a}
 	defer g.disconnect()
-	tick := time.NewTicker(guardEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			g.judge(ctx)
-		}
-	}
+	return every(ctx, guardEvery, func(time.Time) { g.judge(ctx) })
 }
 
 // judge looks for a proof that this primary may serve, and fences it when there is none.

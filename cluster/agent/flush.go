@@ -28,18 +28,11 @@ func (a *Agent) flushes(ctx context.Context) error {
 	if a.noSync() {
 		return nil
 	}
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-tick.C:
-			a.flushing.since.Store(&now)
-			if probe, _, err := openSlots(filepath.Join(a.cfg.Dir, "flush.probe")); err == nil {
-				_ = probe.put([]byte(now.String()))
-			}
-			a.flushing.since.Store(nil)
+	return every(ctx, flushEvery, func(now time.Time) {
+		a.flushing.since.Store(&now)
+		if probe, _, err := openSlots(filepath.Join(a.cfg.Dir, "flush.probe")); err == nil {
+			_ = probe.put([]byte(now.String()))
 		}
-	}
+		a.flushing.since.Store(nil)
+	})
 }

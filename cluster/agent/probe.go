@@ -12,14 +12,7 @@ import (
 // probes keeps asking until ctx ends. It is apart from the sampler, which a hung postmaster must not hold up.
 func (a *Agent) probes(ctx context.Context) error {
 	failures := 0
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, probeEvery, func(time.Time) {
 		var failed *error
 		if a.pg.Ready() {
 			if err := a.probe(ctx); err != nil && ctx.Err() == nil {
@@ -34,6 +27,20 @@ func (a *Agent) probes(ctx context.Context) error {
 		a.hung.Store(failures >= hungAfter)
 		if before := a.probed.Swap(failed); (before == nil) != (failed == nil) {
 			a.sampleNow()
+		}
+	})
+}
+
+// every calls do at each tick, one after the other, until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func(now time.Time)) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			do(now)
 		}
 	}
 }
