@@ -48,8 +48,7 @@ const backupReportEvery = 500 * time.Millisecond
 // takeBackup serves POST /v1/backup. It runs beside the runner: a primary that is replaced meanwhile ends it.
 func (a *Agent) takeBackup(w http.ResponseWriter, req *http.Request) {
 	var o BackupOrder
-	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&o); err != nil {
-		writeJSON(w, http.StatusBadRequest, problemOf(pgerr.New(pgerr.InvalidParameterValue, "backup: %w", err)))
+	if !readBody(w, req, "backup", &o) {
 		return
 	}
 	r, err := a.beginBackup(o)
@@ -58,7 +57,6 @@ func (a *Agent) takeBackup(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer a.archiver.taking.Unlock()
-	w.Header().Set("Content-Type", "application/x-ndjson")
 	a.reportBackup(req.Context(), w, func(ctx context.Context, progress func(BackupReport)) (BackupReport, error) {
 		b, err := r.Take(ctx, a.pg.LocalDSN("postgres"), backup.Options{
 			ID: o.Object, Node: a.cfg.Node, MaxRate: a.cfg.Archive.MaxRate, Topology: o.Topology,
@@ -102,6 +100,7 @@ func (a *Agent) reportBackup(ctx context.Context, w http.ResponseWriter,
 		}
 		ended <- end
 	}()
+	w.Header().Set("Content-Type", "application/x-ndjson")
 	enc, flush := json.NewEncoder(w), http.NewResponseController(w)
 	tick := time.NewTicker(backupReportEvery)
 	defer tick.Stop()
@@ -140,8 +139,7 @@ func offer(c chan BackupReport, r BackupReport) {
 // expireBackups serves POST /v1/expire.
 func (a *Agent) expireBackups(w http.ResponseWriter, req *http.Request) {
 	var o ExpireOrder
-	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&o); err != nil {
-		writeJSON(w, http.StatusBadRequest, problemOf(pgerr.New(pgerr.InvalidParameterValue, "expire: %w", err)))
+	if !readBody(w, req, "expire", &o) {
 		return
 	}
 	began := time.Now()

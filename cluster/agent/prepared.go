@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -58,8 +57,7 @@ func (c *Client) Prepared(ctx context.Context, o PreparedOrder) (PreparedStatus,
 // handlePrepared answers at once, beside the runner: it changes nothing that orders are about.
 func (a *Agent) handlePrepared(w http.ResponseWriter, req *http.Request) {
 	var o PreparedOrder
-	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&o); err != nil {
-		writeJSON(w, http.StatusBadRequest, problemOf(pgerr.New(pgerr.InvalidParameterValue, "prepared: %w", err)))
+	if !readBody(w, req, "prepared", &o) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), preparedLimit)

@@ -61,8 +61,7 @@ func (a *Agent) endSeed() error {
 // recoverInto serves POST /v1/recover.
 func (a *Agent) recoverInto(w http.ResponseWriter, req *http.Request) {
 	var o RecoverOrder
-	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&o); err != nil {
-		writeJSON(w, http.StatusBadRequest, problemOf(pgerr.New(pgerr.InvalidParameterValue, "recover: %w", err)))
+	if !readBody(w, req, "recover", &o) {
 		return
 	}
 	dir, err := a.beginRecover(o)
@@ -71,7 +70,6 @@ func (a *Agent) recoverInto(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer a.archiver.recovering.Unlock()
-	w.Header().Set("Content-Type", "application/x-ndjson")
 	a.reportBackup(req.Context(), w, func(ctx context.Context, progress func(BackupReport)) (BackupReport, error) {
 		done, err := a.recovered(ctx, o, dir, progress)
 		return BackupReport{Restored: &done}, err

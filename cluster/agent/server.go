@@ -127,6 +127,15 @@ func (a *Agent) routes() http.Handler {
 	return mux
 }
 
+// readBody decodes what is asked of name; it answers for a body that can't be read, and gives false.
+func readBody(w http.ResponseWriter, req *http.Request, name string, into any) bool {
+	err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(into)
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, problemOf(pgerr.New(pgerr.InvalidParameterValue, "%s: %w", name, err)))
+	}
+	return err == nil
+}
+
 // order routes POST /v1/<name>: it decodes the order and has the runner do it. A caller who goes away before the end
 // finds the result when he asks again with the same operation id.
 func order[T any](mux *http.ServeMux, a *Agent, name string, kind decide.Kind, head func(T) Order,
