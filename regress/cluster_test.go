@@ -34,6 +34,8 @@ type devCluster struct {
 
 	data string   // its data directory; default dir/data
 	args []string // of neki dev; default those of theCluster
+
+	profiles string // URL of its pprof pages; "" when somebody else runs it
 }
 
 var theCluster = sync.OnceValues(startCluster) // all tests of the package share one
@@ -115,6 +117,11 @@ func (c *devCluster) start(bin string) error {
 	if err != nil {
 		return err
 	}
+	debug, err := plainpg.FreePort()
+	if err != nil {
+		return err
+	}
+	c.profiles = "http://127.0.0.1:" + strconv.Itoa(debug) + "/debug/pprof"
 	log, err := os.Create(filepath.Join(c.dir, "log"))
 	if err != nil {
 		return err
@@ -129,6 +136,7 @@ func (c *devCluster) start(bin string) error {
 	}
 	c.cmd = exec.Command(bin, append([]string{
 		"dev", "--data", c.data, "--listen", "127.0.0.1:" + strconv.Itoa(listen), "--http", "127.0.0.1:" + strconv.Itoa(http),
+		"--debug", "127.0.0.1:" + strconv.Itoa(debug),
 	}, args...)...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if err := c.cmd.Start(); err != nil {
