@@ -166,7 +166,7 @@ func (s *shardLoop) give(ctx context.Context, v *view, action decide.Action) (ag
 			Parameters: s.parameters(v),
 		})
 	case decide.Follow:
-		return client.Follow(ctx, agent.FollowOrder{Order: head, Source: source, Archive: action.Archive})
+		return client.Follow(ctx, agent.FollowOrder{Order: head, Source: source, Archive: action.Archive, Timeline: action.Timeline})
 	case decide.Recruit:
 		return client.Recruit(ctx, head)
 	case decide.Promote:

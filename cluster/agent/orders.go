@@ -71,6 +71,9 @@ type FollowOrder struct {
 	Order
 	Archive bool   `json:"archive,omitempty"` // it reads the archive, too
 	Source  Source `json:"source"`
+	// Timeline is the one that the node was seen on when this was decided: if it has gone on to a later one since, it may have
+	// left the source's line. 0 = any.
+	Timeline int32 `json:"tli,omitempty"`
 }
 
 // RoleSpec is a role that must exist.

@@ -119,6 +119,9 @@ func (r *runner) follow(ctx context.Context, o FollowOrder) (Result, error) {
 	if o.Source.Node == r.a.cfg.Node {
 		return Result{}, pgerr.New(pgerr.InvalidParameterValue, "node %s can't follow itself", r.a.cfg.Node)
 	}
+	if err := r.stillOn(ctx, o.Timeline); err != nil {
+		return Result{}, err
+	}
 	if !r.a.pg.IsStandby() { // it led a term before
 		if err := r.killed(); err != nil {
 			return Result{}, err
@@ -138,6 +141,19 @@ func (r *runner) follow(ctx context.Context, o FollowOrder) (Result, error) {
 		return Result{}, err
 	}
 	return Result{Done: []string{"follows " + o.Source.Node}}, nil
+}
+
+// stillOn refuses an order that was decided by a status of this node that is out of date: meanwhile it has received log of
+// a later timeline, from a leader that was lost. The new leader may give the same number to a timeline of other content, and
+// Postgres would not see the difference.
+func (r *runner) stillOn(ctx context.Context, line int32) error {
+	if line == 0 || r.a.pg.Running() == 0 || !r.a.pg.IsStandby() || !r.a.laterTimeline(line) {
+		return nil
+	}
+	if ob := r.a.observer.look(ctx); ob.Up && ob.Timeline <= line {
+		return nil
+	}
+	return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s has log of a later timeline than %d, which was seen", r.a.cfg.Node, line)
 }
 
 // applyConf writes the files, and reloads the server until it has read them.

@@ -233,7 +233,7 @@ func (s *Shard) tendBehind(v *Verdict, l, m *Member, cohort bool) {
 	case s.gapLasts(m) && m.desired() == catalog.DesiredRun:
 		s.fault(v, l, m, cohort, walGap)
 	case m.Primary || m.Source != l.ID || m.SourceAt != l.Address || m.FollowTerm != s.Rule.Term || archive && !m.Archive:
-		v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term, Archive: archive || m.Archive})
+		v.do(Action{Kind: Follow, Node: m.ID, Source: l.ID, Term: s.Rule.Term, Timeline: m.Timeline, Archive: archive || m.Archive})
 	case lacks(l, m) && m.Archived == ArchiveSilent && m.MissingFor >= s.Timing.Acker:
 		v.problem("node %s needs WAL that the leader has no more, and the archive doesn't answer", m.ID)
 	case m.Archive:

@@ -330,7 +330,7 @@ func (s *Shard) followers(v *Verdict, x *Member) {
 		case m.Empty || m.Broken || m.Primary || m.SystemID != s.Doc.SystemID:
 		case m.FollowTerm == s.Rule.Term && m.Source == x.ID && m.SourceAt == x.Address:
 		case LineageOf(m, x, s.Rule.Term) == Behind || s.Flaws.FollowWithoutAncestry:
-			v.do(Action{Kind: Follow, Node: m.ID, Source: x.ID, Term: s.Rule.Term})
+			v.do(Action{Kind: Follow, Node: m.ID, Source: x.ID, Term: s.Rule.Term, Timeline: m.Timeline})
 		}
 	}
 }

@@ -79,7 +79,7 @@ type Action struct {
 	Node     string
 	Source   string
 	SystemID string
-	Timeline int32 // of Record: the shard's first
+	Timeline int32 // of Record: the shard's first; of Follow: the one that Node was seen on, 0 = any
 	Peers    []string
 	Standbys []string
 	Acks     int

@@ -253,6 +253,10 @@ func (n *node) unfence(h decide.Head, end func(bool)) {
 func (n *node) follow(a decide.Action, end func(bool)) {
 	p := n.pg
 	source := n.w.node(a.Source).host
+	if a.Timeline > 0 && p.running && !p.primary && p.tli > a.Timeline { // what was decided by is out of date
+		end(false)
+		return
+	}
 	n.disk.Source, n.disk.FollowTerm = source, a.Term
 	n.save()
 	if p.running && p.primary {
