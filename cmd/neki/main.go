@@ -113,7 +113,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Writer: stdout, ErrWriter: stderr, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
 		ExitErrHandler: func(*cli.Context, error) {},
 		Commands: slices.Concat(
-			[]*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), versionCommand(), helpCommand()},
+			[]*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), certCommand(), versionCommand(), helpCommand()},
 			[]*cli.Command{statusCommand(), topologyCommand(), operationsCommand(), shardCommand(), replicaCommand(), profileCommand(), backupCommand()},
 			nodeCommands(),
 		),
