@@ -398,7 +398,7 @@ func (c *Session) runSegment(end byte) error {
 			return c.relayFailed(err)
 		}
 		if w.relay.Retry {
-			return c.refuseReadOnly()
+			return c.refuseReadOnly(true)
 		}
 		w.running = nil
 		return c.segmentDone(end)

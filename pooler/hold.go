@@ -96,6 +96,11 @@ func (c *Session) tryPrimary(shard string) error {
 		return errNoPrimary
 	}
 	sc, err := c.leaseFrom(node)
+	if err == nil && sc.Params().Standby() { // it leads no longer, and the catalog can't be heard
+		sc.Broken()
+		sc.Release(time.Now())
+		return errNoPrimary
+	}
 	if err == nil {
 		c.took(sc, place{shard: shard, node: node, role: catalog.RolePrimary})
 	}

@@ -19,7 +19,8 @@ import (
 //	closed the connection before the statement arrived      never read
 //	57P01 of a server process that waited for a command     never read
 //	57P01 else, and the server is being stopped or replaced rolled back, if it is a query or a change of rows
-//	25006 though the session may write                      refused: the primary is being replaced, or was
+//	25006 though the session may write                      refused: the primary is being replaced, or was; a transaction that
+//	                                                        has met it is lost
 //	closed the connection                                   not known: 08007; a read is run again
 //
 // An operator's pg_terminate_backend ends the client's session, as in Postgres.
@@ -39,6 +40,19 @@ func (c *Session) readsOnly() bool {
 	return v != "off"
 }
 
+// resigns reports whether the server in use says that it takes no writes, unasked, though it was taken for a primary that does:
+// it has been made read-only since the login, as a primary that hands over is, or it is a standby.
+func (c *Session) resigns() bool {
+	if c.place.role != catalog.RolePrimary || c.lease == nil {
+		return false
+	}
+	if c.lease.Params().Standby() {
+		return true
+	}
+	now, _ := c.lease.Params().Get("default_transaction_read_only")
+	return now == "on" && !c.readsOnly()
+}
+
 // replacedWait is how long a sign of a change at the primary is waited for, before what it has said is taken for what it
 // seems to be.
 const replacedWait = 100 * time.Millisecond
@@ -51,10 +65,10 @@ func (c *Session) primaryAgain(err error) bool {
 	}
 	node, shard := c.place.node, c.place.shard
 	switch {
-	case err == nil && c.readsOnly():
+	case err == nil && c.readsOnly() && !c.resigns():
 		return false
 	case err == nil: // 25006
-		if !c.awaitReplaced(node, shard) {
+		if resigns := c.resigns(); !c.awaitReplaced(node, shard) && !resigns {
 			if c.moves++; c.moves > maxMoves {
 				return false
 			}
@@ -76,14 +90,34 @@ func (c *Session) primaryAgain(err error) bool {
 const maxMoves = 2
 
 // refuseReadOnly passes the error on that was held back because the primary might have been about to be replaced.
-func (c *Session) refuseReadOnly() error {
+// synced says that the whole request was answered, up to its end.
+func (c *Session) refuseReadOnly(synced bool) error {
 	w := c.work
 	r := w.relay
+	if c.resigns() {
+		cause := errors.New("it hands over to another primary")
+		if c.status == 'T' {
+			r.Farewell = r.Farewell[:0] // the connection is closed by the gateway, which rolls back
+			return c.exchangeFailed(cause, synced)
+		}
+		return c.refuseResigned(noServingPrimary(c.place.shard, cause))
+	}
 	c.Failed(r.Failed, []byte(pgerr.ReadOnlySQLTransaction), false)
 	c.lease.SetStatus(r.Status)
 	w.ops = w.ops[:0]
 	w.reply = r.AppendFarewell(w.reply[:0])
 	r.Begin()
+	return c.replyReady()
+}
+
+// refuseResigned tells that no primary was found in time that takes what this one refused.
+func (c *Session) refuseResigned(err error) error {
+	w := c.work
+	c.Failed(w.relay.Failed, []byte(pgerr.NoServingPrimary), false)
+	c.lease.SetStatus(w.relay.Status)
+	w.ops = w.ops[:0]
+	w.reply = encodeError(w.reply[:0], pgerr.From(err))
+	w.relay.Begin()
 	return c.replyReady()
 }
 
@@ -181,7 +215,10 @@ func (c *Session) awaitReplaced(node *catalog.Node, shard string) bool {
 }
 
 // relayFailed handles a failure to exchange with the server or the client.
-func (c *Session) relayFailed(err error) error {
+func (c *Session) relayFailed(err error) error { return c.exchangeFailed(err, c.work.relay.SyncDue()) }
+
+// exchangeFailed does, where syncs says that the client waits for ReadyForQuery.
+func (c *Session) exchangeFailed(err error, syncs bool) error {
 	if clientError(err) != nil {
 		return err // giveBack clears up
 	}
@@ -194,7 +231,7 @@ func (c *Session) relayFailed(err error) error {
 		c.failedAt(r.Answered())
 	}
 	explicit := c.status != 'I' && (c.stx == nil || !c.stx.implicit)
-	pinned, midFrame, syncs := c.pins, r.MidFrame(), r.SyncDue()
+	pinned, midFrame := c.pins, r.MidFrame()
 	lost := c.describeLoss(err)
 	dismissed := c.dismissed(c.place)
 	if c.lease != nil {

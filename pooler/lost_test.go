@@ -232,6 +232,61 @@ func TestPrimaryTurnsReadOnly(t *testing.T) {
 	}
 }
 
+// TestPrimaryTurnsReadOnlyUnheard: the same when the gateway hears of it from that primary alone: for as long as buffer-window a
+// write is tried again, and a transaction that was begun there is lost, as with its primary.
+func TestPrimaryTurnsReadOnlyUnheard(t *testing.T) {
+	g := startGateway(t, gatewayOptions{parameters: func(p *settings.Parameters) { poolOf(1)(p); p.BufferWindow = time.Second }})
+	simple(t, g.connect(""), "CREATE TABLE t (k int)")
+	for name, run := range runners {
+		conn := g.connect("")
+		if err := run(conn, "SELECT 1"); err != nil {
+			t.Fatal(err)
+		}
+		g.group.Primary.Set("default_transaction_read_only", "on")
+		simple(t, conn, "BEGIN")
+		if err := run(conn, "INSERT INTO t VALUES (1)"); pgerr.Code(err) != pgerr.ConnectionFailure {
+			t.Errorf("%s, in a transaction: %v", name, err)
+		}
+		if got := conn.PgConn().TxStatus(); got != 'E' {
+			t.Errorf("%s: the client is told %c", name, got)
+		}
+		simple(t, conn, "ROLLBACK")
+		g.group.Primary.Set("default_transaction_read_only", "off")
+		eventually(t, "a connection that may write", func() bool { return run(conn, "INSERT INTO t VALUES (2)") == nil })
+		g.group.Primary.Set("default_transaction_read_only", "on")
+		if err := run(conn, "INSERT INTO t VALUES (3)"); pgerr.Code(err) != pgerr.NoServingPrimary {
+			t.Errorf("%s: %v", name, err)
+		}
+		g.group.Primary.Set("default_transaction_read_only", "off")
+		if err := run(conn, "INSERT INTO t VALUES (4)"); err != nil {
+			t.Errorf("%s, after it: %v", name, err)
+		}
+	}
+	if got := one(t, g.connect(""), "SELECT string_agg(k::text, ' ' ORDER BY k) FROM t"); got != "2 2 2 4 4 4" {
+		t.Errorf("rows %s", got)
+	}
+}
+
+// TestPrimaryIsAStandby: an instance that leads no longer, which the gateway has not heard of yet, gets nothing that is for a
+// primary: what it would say of it is not for the client.
+func TestPrimaryIsAStandby(t *testing.T) {
+	g := startGateway(t, gatewayOptions{replicas: 1, parameters: func(p *settings.Parameters) { p.BufferWindow = 300 * time.Millisecond }})
+	conn := g.connect("")
+	simple(t, conn, "CREATE TABLE t (k int)")
+	rule := catalog.Rule{Term: 2, Phase: catalog.PhaseActive, Leader: nodeName(1), Cohort: []string{nodeName(1)}}
+	if _, err := catalog.PutRule(t.Context(), g.store, testCluster, "sh1", rule, 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the rule is known", func() bool { p := g.live.Snapshot().PrimaryOf("sh1"); return p != nil && p.ID == nodeName(1) })
+	for name, run := range runners {
+		for _, sql := range []string{"INSERT INTO t VALUES (1)", "BEGIN ISOLATION LEVEL SERIALIZABLE"} {
+			if err := run(conn, sql); pgerr.Code(err) != pgerr.NoServingPrimary {
+				t.Errorf("%s, %s: %v", name, sql, err)
+			}
+		}
+	}
+}
+
 // TestCommitWithoutReplica: a commit whose wait for a replica is cancelled is no success, also when the client wants to
 // hear no warnings; a COMMIT can't be cancelled at all.
 func TestCommitWithoutReplica(t *testing.T) {

@@ -147,10 +147,11 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	w := c.work
 	role, shard, failAt := c.segmentPlace(ops, snap, 'H')
 	sc, err := c.connection(role, shard, snap, 0)
-	if err != nil {
-		return c.failOwn(pgerr.From(err))
+	if err == nil {
+		err = c.readyToListen(w.parts)
 	}
-	if err := c.readyToListen(w.parts); err != nil {
+	if err != nil {
+		c.undo(w.runningAt) // nothing of it was sent: a name that its Parse gave is free
 		return c.failOwn(pgerr.From(err))
 	}
 	w.relay.Begin()
@@ -163,9 +164,15 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	w.out = c.encodeSegment(w.out[:0], sc, ops, failAt)
 	w.out = c.endSegment(w.out, 'H')
 	c.open = true
+	if c.status == 'T' {
+		c.allowRetry(role, maxAttempts)
+	}
 	err = w.relay.Run(sc, w.out, w.answers)
 	if err != nil {
 		return c.relayFailed(err)
+	}
+	if w.relay.Retry {
+		return c.refuseReadOnly(false)
 	}
 	w.running = nil
 	if w.relay.CopyIn {

@@ -390,7 +390,8 @@ func (c *Session) allowRetry(role catalog.Role, attempt int) {
 	}
 	r.Retryable = attempt == 0 && c.retryable(role, attempt)
 	r.Misrouted = c.retryable(role, attempt) && c.vars.Neki().Target == settings.TargetAuto ||
-		role == catalog.RolePrimary && c.status == 'I' && !c.open && c.home == nil && c.stx == nil
+		role == catalog.RolePrimary && (c.status == 'I' && !c.open && c.home == nil && c.stx == nil ||
+			c.status == 'T' && c.lease.Params() != c.lease.Greeting() && c.resigns()) // begun on a primary that hands over
 }
 
 // tryAgain reports whether the statement is to be run on another instance, of the role that it sets. The lease is gone

@@ -151,7 +151,7 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 			return c.relayFailed(err)
 		}
 		if w.relay.Retry {
-			return c.refuseReadOnly()
+			return c.refuseReadOnly(true)
 		}
 		if w.relay.CopyIn {
 			c.startCopy(false)

@@ -12,8 +12,9 @@ import (
 // all this already?" is ==. Served is the same set without in_hot_standby, which tells instances apart and is no
 // setting: a session that reads from replicas and writes to the primary goes by Served.
 type ParamSet struct {
-	pairs  []pgwire.Pair // in the server's order
-	served *ParamSet     // nil: the set itself
+	pairs   []pgwire.Pair // in the server's order
+	served  *ParamSet     // nil: the set itself
+	standby bool          // in_hot_standby is on
 }
 
 // inHotStandby is the one reported parameter that is a property of the instance.
@@ -21,6 +22,9 @@ const inHotStandby = "in_hot_standby"
 
 // Pairs gives the parameters in the server's order. The slice must not be changed.
 func (s *ParamSet) Pairs() []pgwire.Pair { return s.pairs }
+
+// Standby reports whether the server is a standby.
+func (s *ParamSet) Standby() bool { return s.standby }
 
 // Served gives the set without in_hot_standby.
 func (s *ParamSet) Served() *ParamSet {
@@ -62,10 +66,12 @@ const maxParamSets = 1024
 
 func (t *paramSets) intern(pairs []pgwire.Pair) *ParamSet {
 	var key strings.Builder
-	standby := false
+	told, standby := false, false
 	for _, p := range pairs {
 		key.WriteString(p.Name + "\x00" + p.Value + "\x00")
-		standby = standby || p.Name == inHotStandby
+		if p.Name == inHotStandby {
+			told, standby = true, p.Value == "on"
+		}
 	}
 	t.mu.Lock()
 	if s := t.byKey[key.String()].Value(); s != nil {
@@ -73,8 +79,8 @@ func (t *paramSets) intern(pairs []pgwire.Pair) *ParamSet {
 		return s
 	}
 	t.mu.Unlock()
-	s := &ParamSet{pairs: append([]pgwire.Pair(nil), pairs...)}
-	if standby {
+	s := &ParamSet{pairs: append([]pgwire.Pair(nil), pairs...), standby: standby}
+	if told {
 		var rest []pgwire.Pair
 		for _, p := range pairs {
 			if p.Name != inHotStandby {

@@ -42,6 +42,7 @@ type clients struct {
 	lastOK   time.Duration
 	gap      time.Duration // the longest between two acknowledged inserts
 	acked    int
+	added    time.Duration // the most that one statement or transaction took beyond what it does
 }
 
 // Tables of the clients. Of a row the server itself says on which timeline it was written.
@@ -155,13 +156,23 @@ func (w *clients) failed(err error) {
 		return
 	}
 	code := "client"
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if ok {
 		code = e.Code
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.states[code]++
+	if w.states[code]++; w.states[code] <= 5 && !promised[code] {
+		detail := ""
+		if ok {
+			detail = e.Detail + e.File + e.Routine
+		}
+		w.t.Logf("%6.1fs a client saw: %v (%s) %T", w.now().Seconds(), err, detail, err)
+	}
 }
+
+// promised are the states that clients may see of a primary that is lost.
+var promised = map[string]bool{"08006": true, "08007": true, "NK005": true, "57P01": true, "40001": true, "40P01": true, "25P02": true}
 
 // outcome says what an error of a statement that commits by itself, or of a COMMIT, leaves the client to know.
 func outcome(err error) check.Outcome {
@@ -193,6 +204,7 @@ func insert(s *session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inserts[at] = in
+	w.added = max(w.added, in.Ended-in.Began)
 	if in.Outcome == check.OK {
 		w.acked++
 		w.gap = max(w.gap, in.Ended-w.lastOK)
@@ -303,6 +315,32 @@ func bank(s *session) {
 		defer w.mu.Unlock()
 		w.balances = append(w.balances, b)
 	}
+}
+
+// inTransaction inserts a row in a transaction of less than a tenth of a second.
+func inTransaction(s *session) {
+	w := s.w
+	rest := time.Duration(s.rng.IntN(80)) * time.Millisecond
+	began := w.now()
+	s.transact(pgx.ReadCommitted, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "INSERT INTO past VALUES ($1)", w.key.Add(1)<<32)
+		if err == nil {
+			_, err = tx.Exec(ctx, "SELECT pg_sleep($1)", rest.Seconds())
+		}
+		return err
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.added = max(w.added, w.now()-began-rest)
+}
+
+// mostAdded gives the most that anything took beyond what it does itself, since the last call.
+func (w *clients) mostAdded() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	most := w.added
+	w.added = 0
+	return most
 }
 
 // progress waits until more inserts were acknowledged, and gives the longest time without one since the last call.

@@ -53,6 +53,7 @@ type cluster struct {
 	http    *http.Client
 	wrapped string // directory of the real server programs
 	disks   []func() error
+	paused  []*node // whose replay was paused
 }
 
 // disk makes the place of a node, and gives how to remove it.
@@ -403,14 +404,21 @@ func (c *cluster) connect(ctx context.Context) (*pgx.Conn, error) {
 		c.port, superuser, password))
 }
 
-// await polls until what gives nil.
+// await polls until what gives nil. Time in which the whole test was stopped, as a debugger or a shell may do, does not count.
 func (c *cluster) await(limit time.Duration, what string, done func() error) error {
+	const nap, stopped = 50 * time.Millisecond, 30 * time.Second // longer than any look takes
 	var err error
-	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(limit); ; {
+		before := time.Now()
 		if err = done(); err == nil {
 			return nil
 		}
-		if time.Now().After(end) {
+		time.Sleep(nap)
+		now := time.Now()
+		if took := now.Sub(before); took > stopped {
+			end = end.Add(took)
+		}
+		if now.After(end) {
 			return fmt.Errorf("no %s within %v: %w", what, limit, err)
 		}
 	}
@@ -431,7 +439,7 @@ func (c *cluster) heal(limit time.Duration) error {
 	return c.await(limit, "whole cluster after the faults", c.whole)
 }
 
-// undo opens links and has every process run.
+// undo opens links, and has every process run and every standby replay.
 func (c *cluster) undo() error {
 	for _, k := range c.links {
 		k.heal()
@@ -439,6 +447,10 @@ func (c *cluster) undo() error {
 	for _, n := range c.nodes {
 		signalAll(serversIn(n.data()), unix.SIGCONT)
 	}
+	for _, n := range c.paused {
+		c.try(n, "SELECT pg_wal_replay_resume() WHERE pg_is_in_recovery()")
+	}
+	c.paused = nil
 	for _, p := range c.programs() {
 		if err := p.signal(syscall.SIGCONT); err != nil {
 			return err

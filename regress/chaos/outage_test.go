@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -14,76 +15,142 @@ import (
 
 // outage is one way in which a primary is lost, to be measured.
 type outage struct {
-	name string
-	do   func(c *cluster, leader *node)
-	undo func(c *cluster, leader *node)
+	name    string
+	do      func(c *cluster, leader *node)
+	undo    func(c *cluster, leader *node)
+	planned bool // what counts is how much longer than else one statement or transaction took
 }
 
 var outages = []outage{
-	{"kill -9 of the postmaster", func(c *cluster, n *node) { c.killServer(n) }, nil},
-	{"kill -9 of server and agent", func(c *cluster, n *node) { c.loseHost(n) }, func(c *cluster, n *node) { c.startAgent(n) }},
-	{"SIGSTOP of the whole server", func(c *cluster, n *node) { c.freeze(n) }, func(c *cluster, n *node) { c.thaw(n) }},
-	{"cut from all others", func(c *cluster, n *node) { c.isolate(n) }, func(c *cluster, n *node) { c.rejoin(n) }},
-	{"CALL neki.switchover", func(c *cluster, n *node) {
+	{name: "kill -9 of the postmaster", do: func(c *cluster, n *node) { c.killServer(n) }},
+	{name: "kill -9 of server and agent", do: func(c *cluster, n *node) { c.loseHost(n) }, undo: func(c *cluster, n *node) { c.startAgent(n) }},
+	{name: "SIGSTOP of the whole server", do: func(c *cluster, n *node) { c.freeze(n) }, undo: func(c *cluster, n *node) { c.thaw(n) }},
+	{name: "cut from all others", do: func(c *cluster, n *node) { c.isolate(n) }, undo: func(c *cluster, n *node) { c.rejoin(n) }},
+	{name: "CALL neki.switchover", planned: true, do: func(c *cluster, n *node) {
 		ctx, cancel := context.WithTimeout(context.Background(), failoverLimit)
 		defer cancel()
 		c.must(failoverLimit, "switchover", func() error {
 			return c.call(ctx, fmt.Sprintf("CALL neki.switchover('%s', '%s')", n.shard, c.others(n)[0].id))
 		})
-	}, nil},
+	}},
 }
 
-// TestOutages measures how long nothing is acknowledged when a primary is lost, at some 300 inserts a second:
-// NEKI_CHAOS_RUNS times each way, of NEKI_CHAOS_WAYS (numbers; all without it). It says what it found, and fails only for
-// what is lost.
+// TestOutages measures how long nothing is acknowledged when a primary is lost, at some 300 inserts a second, and how much a
+// planned switchover adds to the longest statement or transaction: NEKI_CHAOS_RUNS times each way, of NEKI_CHAOS_WAYS
+// (numbers; all without it), until NEKI_CHAOS_SECONDS have passed. It says what it found, and fails only for what is lost.
+// Figures are added to those in the file NEKI_CHAOS_RECORD, so that a long series can be taken in slices.
 func TestOutages(t *testing.T) {
 	runs := int(setting(t, "NEKI_CHAOS_RUNS", 2))
 	long(t)
+	ends := time.Now().Add(time.Duration(setting(t, "NEKI_CHAOS_SECONDS", 3600)) * time.Second)
 	for i, o := range outages {
 		if ways := os.Getenv("NEKI_CHAOS_WAYS"); ways != "" && !strings.Contains(ways, fmt.Sprint(i)) {
 			continue
 		}
-		t.Run(o.name, func(t *testing.T) { measure(t, o, runs) })
+		t.Run(o.name, func(t *testing.T) { measure(t, o, runs, ends) })
 	}
 }
 
-func measure(t *testing.T, o outage, runs int) {
+func measure(t *testing.T, o outage, runs int, ends time.Time) {
 	c := oneShard(t)
 	c.sample()
 	w := newClients(c, 20*time.Millisecond)
 	w.run(6, 1, insert)
+	if o.planned {
+		w.run(4, 2, inTransaction)
+	}
 	w.progress(100, failoverLimit)
 	before, stolenBefore := processors()
-	var gaps []time.Duration
-	failed, unknown := 0, 0
-	for run := range runs {
-		c.freshAdmins()
-		pause(500 * time.Millisecond) // a second's half of the same load
-		w.progress(20, failoverLimit)
-		leader, term := c.leader(shard)
-		first := w.count()
-		o.do(c, leader)
-		c.laterLeader(shard, term, failoverLimit)
-		gap := w.progress(50, failoverLimit)
-		gaps = append(gaps, gap)
-		f, u := w.errorsSince(first)
-		failed, unknown = failed+f, unknown+u
-		t.Logf("run %d: outage %v, %d failed, %d in doubt; load %s", run+1, gap.Round(time.Millisecond), f, u, loadAverage())
-		w.verify()
-		if o.undo != nil {
-			o.undo(c, leader)
-		}
-		c.mustBeWhole()
+	var all []figure
+	for run := 0; run < runs && time.Now().Before(ends); run++ {
+		all = append(all, measureOnce(c, w, o, run))
 	}
-	all, stolenAll := processors()
-	stolen := 100 * (stolenAll - stolenBefore) / max(all-before, 1)
-	slices.Sort(gaps)
-	at := func(q float64) time.Duration {
-		return gaps[min(len(gaps)-1, int(q*float64(len(gaps))))].Round(time.Millisecond)
+	now, stolen := processors()
+	all, err := recorded(o.name, all)
+	if err != nil {
+		t.Error(err)
 	}
-	t.Logf("%s: %d runs, outage median %v, p90 %v, p99 %v, longest %v; %d statements failed, %d in doubt; load %s, steal %.1f %%",
-		o.name, runs, at(0.5), at(0.9), at(0.99), gaps[len(gaps)-1].Round(time.Millisecond), failed, unknown, loadAverage(), stolen)
+	t.Logf("%s: %s; load %s, steal %.1f %%", o.name, summary(all), loadAverage(), 100*(stolen-stolenBefore)/max(now-before, 1))
+	c.mustBeWhole()
 	w.finish()
+}
+
+// measureOnce breaks the primary once, and lets the cluster become whole before it returns.
+func measureOnce(c *cluster, w *clients, o outage, run int) figure {
+	if !o.planned {
+		c.freshAdmins()
+	}
+	c.mustBeWhole()
+	pause(500 * time.Millisecond) // a second's half of the same load
+	w.progress(20, failoverLimit)
+	w.mostAdded()
+	leader, term := c.leader(shard)
+	first := w.count()
+	o.do(c, leader)
+	c.laterLeader(shard, term, failoverLimit)
+	took := w.progress(50, failoverLimit)
+	if o.planned {
+		took = w.mostAdded()
+	}
+	f := figure{took: took}
+	f.failed, f.unknown = w.errorsSince(first)
+	c.t.Logf("run %d: %v, %d failed, %d in doubt; load %s", run+1, took.Round(time.Millisecond), f.failed, f.unknown, loadAverage())
+	w.verify()
+	if o.undo != nil {
+		o.undo(c, leader)
+	}
+	c.mustBeWhole()
+	return f
+}
+
+// figure is what one run came to.
+type figure struct {
+	took            time.Duration
+	failed, unknown int // inserts
+}
+
+// recorded adds figures to those of earlier slices, and gives all.
+func recorded(name string, list []figure) ([]figure, error) {
+	path := os.Getenv("NEKI_CHAOS_RECORD")
+	if path == "" {
+		return list, nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
+	if err != nil {
+		return list, err
+	}
+	defer f.Close()
+	for _, one := range list {
+		if _, err := fmt.Fprintf(f, "%d\t%d\t%d\t%s\n", one.took, one.failed, one.unknown, name); err != nil {
+			return list, err
+		}
+	}
+	text, err := os.ReadFile(path)
+	list = nil
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.SplitN(strings.TrimSpace(line), "\t", 4); len(fields) == 4 && fields[3] == name {
+			var one figure
+			_, _ = fmt.Sscan(strings.Join(fields[:3], " "), &one.took, &one.failed, &one.unknown)
+			list = append(list, one)
+		}
+	}
+	return list, err
+}
+
+func summary(list []figure) string {
+	if len(list) == 0 {
+		return "no run"
+	}
+	slices.SortFunc(list, func(a, b figure) int { return cmp.Compare(a.took, b.took) })
+	at := func(q float64) time.Duration {
+		return list[min(len(list)-1, int(q*float64(len(list))))].took.Round(time.Millisecond)
+	}
+	failed, unknown := 0, 0
+	for _, one := range list {
+		failed, unknown = failed+one.failed, unknown+one.unknown
+	}
+	return fmt.Sprintf("%d runs, median %v, p90 %v, p99 %v, longest %v; %d inserts failed, %d in doubt", len(list), at(0.5), at(0.9), at(0.99),
+		list[len(list)-1].took.Round(time.Millisecond), failed, unknown)
 }
 
 // count is how many inserts were noted.

@@ -60,6 +60,7 @@ var faults = []fault{
 	{"replay paused", func(c *cluster, n *node, _ *rand.Rand) {
 		for _, o := range c.others(n) {
 			c.try(o, "SELECT pg_wal_replay_pause()")
+			c.paused = append(c.paused, o)
 		}
 	}},
 	{"diverged", func(c *cluster, n *node, _ *rand.Rand) {
@@ -142,9 +143,9 @@ func torture(c *cluster, w *clients, seed uint64, length time.Duration) {
 			c.t.Logf("%6.1fs %s: %s", time.Since(began).Seconds(), n.id, f.name)
 			f.do(c, n, rng)
 			counts[f.name]++
-			pause(time.Duration(rng.IntN(1500)) * time.Millisecond)
+			pause(time.Duration(rng.IntN(1000)) * time.Millisecond)
 		}
-		pause(time.Duration(rng.IntN(5000)) * time.Millisecond)
+		pause(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		c.restore()
 		worst = max(worst, w.progress(10, 90*time.Second))
 		w.verify()
