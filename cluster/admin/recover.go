@@ -237,9 +237,11 @@ func (s *shardLoop) writeRule(ctx context.Context, v *view, action decide.Action
 			ops = append(ops, catalog.DeleteOp(opKey))
 		}
 	}
-	if _, err := s.l.a.cfg.Store.Txn(ctx, conds, ops); err != nil {
+	rev, err := s.l.a.cfg.Store.Txn(ctx, conds, ops)
+	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
+	v.written = rev
 	s.noteWrite(ctx, v, action)
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"neki/catalog"
 	"neki/cluster/agent"
 	"neki/cluster/decide"
@@ -157,19 +159,47 @@ func (s *shardLoop) pass(ctx context.Context) (settled bool, soon time.Duration,
 		return false, 0, err
 	}
 	decision := decide.Decide(v.shard)
-	s.report(v, decision.Problems)
 	if phase := v.shard.Rule.Phase; v.shard.Doc.SystemID != "" && phase != "" && phase != decide.PhaseBootstrap {
-		s.alert(ctx, decision.Problems)
 		settled, err = s.carryOut(ctx, v, decision)
+		for range mostSteps {
+			if err != nil || !s.advance(v, decision) {
+				break
+			}
+			decision = decide.Decide(v.shard)
+			settled, err = s.carryOut(ctx, v, decision)
+		}
+		s.report(v, decision.Problems)
+		s.alert(ctx, decision.Problems)
 		s.jobs.Go(func() { s.notePresence(ctx, v) })
 		return settled, decision.Soon, err
 	}
+	s.report(v, decision.Problems)
 	s.notePresence(ctx, v)
 	if v.shard.Doc.Maintenance {
 		return true, 0, nil
 	}
 	settled, err = s.provision(ctx, v, decision)
 	return settled, 0, err
+}
+
+// mostSteps bounds how often is decided with what one look has found.
+const mostSteps = 3
+
+// advance makes the view say what was just written, if the next step of a change of the leader follows from that alone.
+func (s *shardLoop) advance(v *view, decision decide.Verdict) bool {
+	if v.written == 0 {
+		return false
+	}
+	last := decision.Actions[slices.IndexFunc(decision.Actions, func(a decide.Action) bool { return a.Kind == decide.Write })]
+	rev := v.written
+	v.written = 0
+	if !decide.GoesOn(last) {
+		return false
+	}
+	v.shard.Rule = *last.Rule
+	v.shard.Rule.ModRev = rev
+	s.watch.See(time.Since(s.began), &v.shard)
+	return true
 }
 
 // provision does what makes a shard, one step after the other.
@@ -203,8 +233,9 @@ func (s *shardLoop) applied(node string) bool {
 
 // view is what a look found.
 type view struct {
-	shard decide.Shard
-	nodes map[string]*catalog.Node
+	shard   decide.Shard
+	nodes   map[string]*catalog.Node
+	written int64 // the revision of a rule that was written since
 }
 
 // look reads the shard's documents, linearizably, and asks every member's agent.
@@ -212,28 +243,18 @@ func (s *shardLoop) look(outer context.Context) (*view, error) {
 	ctx, cancel := context.WithTimeout(outer, actTimeout)
 	defer cancel()
 	a := s.l.a
-	doc, err := catalog.GetShard(ctx, a.cfg.Store, a.cfg.Cluster, s.uid)
+	snap := a.live.Snapshot()
+	nodes := snap.NodesOf(s.uid)
+	members := make(chan []decide.Member, 1)
+	s.jobs.Go(func() { members <- s.askAll(outer, nodes) })
+	doc, rule, op, err := s.documents(ctx)
+	asked := <-members
 	if err != nil {
 		return nil, err
 	}
-	rule, err := catalog.GetRule(ctx, a.cfg.Store, a.cfg.Cluster, s.uid)
-	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
-		return nil, err
-	}
-	op, err := catalog.GetOperation(ctx, a.cfg.Store, a.cfg.Cluster, s.uid)
-	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
-		return nil, err
-	}
-	hasOp := err == nil
-	snap := a.live.Snapshot()
 	v := &view{nodes: map[string]*catalog.Node{}}
-	v.shard = decide.Shard{Doc: doc, Rule: rule, Want: 1 + replicasOf(snap, doc.Profile)}
-	if hasOp {
-		v.shard.Op = &op
-	}
+	v.shard = decide.Shard{Doc: doc, Rule: rule, Op: op, Want: 1 + replicasOf(snap, doc.Profile), Members: asked}
 	v.shard.Patient = time.Since(s.began) < a.cfg.Patience
-	nodes := snap.NodesOf(s.uid)
-	v.shard.Members = s.askAll(outer, nodes)
 	busy := s.busyNodes()
 	for i, n := range nodes {
 		v.nodes[n.ID] = n
@@ -245,6 +266,33 @@ func (s *shardLoop) look(outer context.Context) (*view, error) {
 	}
 	s.watch.See(time.Since(s.began), &v.shard)
 	return v, nil
+}
+
+// documents reads what the catalog has of the shard, all at once: in a change of the leader each round trip is an outage's.
+func (s *shardLoop) documents(ctx context.Context) (doc catalog.Shard, rule catalog.Rule, op *catalog.Operation, err error) {
+	store, cluster := s.l.a.cfg.Store, s.l.a.cfg.Cluster
+	var reads errgroup.Group
+	reads.Go(func() (err error) {
+		doc, err = catalog.GetShard(ctx, store, cluster, s.uid)
+		return err
+	})
+	reads.Go(func() (err error) {
+		if rule, err = catalog.GetRule(ctx, store, cluster, s.uid); errors.Is(err, catalog.ErrNotFound) {
+			err = nil
+		}
+		return err
+	})
+	reads.Go(func() error {
+		o, err := catalog.GetOperation(ctx, store, cluster, s.uid)
+		switch {
+		case errors.Is(err, catalog.ErrNotFound):
+			return nil
+		case err == nil:
+			op = &o
+		}
+		return err
+	})
+	return doc, rule, op, reads.Wait()
 }
 
 func replicasOf(snap *catalog.Snapshot, profile string) int {

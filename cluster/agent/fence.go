@@ -17,7 +17,7 @@ const (
 	guardEvery   = 500 * time.Millisecond // a sixth of the isolation timeout
 	guardRead    = 400 * time.Millisecond
 	defaultDrain = 2 * time.Second
-	drainPoll    = 5 * time.Millisecond
+	drainPoll    = 2 * time.Millisecond
 )
 
 // bootTime is a clock that goes on while the machine sleeps.

@@ -95,7 +95,7 @@ func awaitStandbys(ctx context.Context, conn *pgx.Conn, o LeadOrder) error {
 }
 
 // standbyPoll is how often awaitStandbys looks.
-const standbyPoll = 5 * time.Millisecond
+const standbyPoll = 2 * time.Millisecond
 
 // primary gives the orders' connection if the instance is a running primary.
 func (r *runner) primary(ctx context.Context) (*pgx.Conn, error) {

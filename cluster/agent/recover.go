@@ -24,7 +24,7 @@ const (
 	replayWait     = 2 * time.Second        // for what is local to be replayed, before a recruit answers
 	promoteLimit   = 20 * time.Second
 	barrierLimit   = time.Second
-	recoverPoll    = 5 * time.Millisecond
+	recoverPoll    = 2 * time.Millisecond
 	recoverReload  = 20 * time.Millisecond // between reloads that are asked for again
 	checkpointTime = time.Minute
 	sourceLimit    = 5 * time.Second // for the source's checkpoint, before pg_rewind

@@ -28,6 +28,13 @@ func Decide(s Shard) Verdict {
 	return v
 }
 
+// GoesOn tells whether Decide may be asked again at once after a Write that was done, with the rule that it wrote and all else
+// as it was looked at: a change of the leader has no time for looks that say nothing new. What was seen then is older than
+// the rule; so is, in effect, whatever an order meets that took its time.
+func GoesOn(written Action) bool {
+	return written.Rule != nil && written.Rule.Phase != PhaseActive && written.Doc == nil && written.EndOp == ""
+}
+
 // active looks after a shard that has a leader.
 func active(s *Shard, v *Verdict) {
 	trouble, why := assess(s)

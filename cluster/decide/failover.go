@@ -13,7 +13,7 @@ import (
 type quorum struct {
 	set  map[string]bool
 	best Position
-	late []string // could count soon: recruited, but their position is not known yet, or not recruited yet
+	late []string // could count soon: they run, and have not promised yet
 }
 
 // electors are the members that may have acknowledged what the next leader must have.
@@ -43,7 +43,9 @@ func (s *Shard) recruits(chain []*catalog.Rule, term int64) quorum {
 		p, ok := m.Position()
 		switch {
 		case !pledged && !s.Flaws.NoPledge, !ok || !m.Up, m.Primary && m.OwnTerm < term && !resigned(m):
-			q.late = append(q.late, m.ID)
+			if m.Up { // one that starts, as an old primary does that was killed, would take long to say where its log ends
+				q.late = append(q.late, m.ID)
+			}
 			continue
 		}
 		q.set[m.ID] = true

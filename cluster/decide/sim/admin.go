@@ -96,7 +96,8 @@ func (a *admin) campaign() {
 	})
 }
 
-// begin looks: it reads the catalog, asks all agents, and decides when all have answered or a second has passed.
+// begin looks: it reads the catalog and asks all agents, at once, so that either may be what is older, and decides when all
+// have answered or a second has passed.
 func (a *admin) begin() {
 	if a.epoch == 0 {
 		return
@@ -108,36 +109,59 @@ func (a *admin) begin() {
 			a.begin()
 		}
 	})
+	if look%2 == 0 {
+		a.read(look, func(c catalogue) { a.gather(look, func(members []decide.Member) { a.decide(a.put(c, members)) }) })
+		return
+	}
+	a.gather(look, func(members []decide.Member) { a.read(look, func(c catalogue) { a.decide(a.put(c, members)) }) })
+}
+
+// catalogue is what the store says.
+type catalogue struct {
+	shard            decide.Shard
+	desired, request [maxNodes]string
+}
+
+// read reads the catalog and goes on, if the look still counts.
+func (a *admin) read(look int, then func(catalogue)) {
 	a.ask(func() func() {
 		s := a.w.store
-		shard := decide.Shard{Rule: s.rule(), Doc: s.doc(), Op: s.op(), Want: a.w.sched.Nodes - a.w.sched.Rdonly, Flaws: a.w.flaws, Timing: decide.DefaultTiming()}
-		desired, request := s.desired, s.request
+		c := catalogue{desired: s.desired, request: s.request}
+		c.shard = decide.Shard{Rule: s.rule(), Doc: s.doc(), Op: s.op(), Want: a.w.sched.Nodes - a.w.sched.Rdonly, Flaws: a.w.flaws, Timing: decide.DefaultTiming()}
 		return func() {
 			if a.look == look {
-				a.gather(look, shard, desired, request)
+				then(c)
 			}
 		}
 	})
 }
 
-func (a *admin) gather(look int, shard decide.Shard, desired, request [maxNodes]string) {
-	shard.Members = make([]decide.Member, len(a.w.nodes))
+// put puts together what was found.
+func (a *admin) put(c catalogue, members []decide.Member) decide.Shard {
+	c.shard.Members = members
+	for i := range members {
+		m := &members[i]
+		m.Desired, m.Request = c.desired[i], c.request[i]
+		m.Busy = m.Busy || a.out[i] != "" && slow(a.out[i])
+	}
+	return c.shard
+}
+
+// gather asks all agents and goes on, if the look still counts.
+func (a *admin) gather(look int, then func([]decide.Member)) {
+	members := make([]decide.Member, len(a.w.nodes))
 	left := len(a.w.nodes)
 	decided := false
 	conclude := func() {
 		if a.look == look && !decided {
 			decided = true
-			for i := range shard.Members {
-				shard.Members[i].Desired, shard.Members[i].Request = desired[i], request[i]
-				shard.Members[i].Busy = shard.Members[i].Busy || a.out[i] != "" && slow(a.out[i])
-			}
-			a.decide(shard)
+			then(members)
 		}
 	}
 	a.after(700*time.Millisecond, conclude)
 	life := a.life
 	for i, n := range a.w.nodes {
-		shard.Members[i] = decide.Member{ID: n.id, Rdonly: n.rdonly, Address: n.id}
+		members[i] = decide.Member{ID: n.id, Rdonly: n.rdonly, Address: n.id}
 		answered := false
 		a.w.send(a.host, n.host, func() {
 			if !n.up {
@@ -150,7 +174,7 @@ func (a *admin) gather(look int, shard decide.Shard, desired, request [maxNodes]
 						return
 					}
 					answered = true
-					shard.Members[i] = m
+					members[i] = m
 					if left--; left == 0 {
 						conclude()
 					}
@@ -199,9 +223,17 @@ func (a *admin) write(shard decide.Shard, action decide.Action) {
 	}
 	look := a.look
 	a.ask(func() func() {
-		a.w.store.txn(t)
+		done := a.w.store.txn(t)
+		rev := a.w.store.mod[ruleKey]
 		return func() {
-			if a.look == look {
+			switch {
+			case a.look != look:
+			case done && decide.GoesOn(action): // with what was seen before
+				rule := *action.Rule
+				rule.ModRev = rev
+				shard.Rule = rule
+				a.decide(shard)
+			default:
 				a.begin()
 			}
 		}
