@@ -1,6 +1,7 @@
 package pooler
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -34,6 +35,42 @@ func TestHolds(t *testing.T) {
 	h.each(func(shard string, statements, bytes int) {
 		t.Errorf("%d statements, %d bytes wait for %s", statements, bytes, shard)
 	})
+}
+
+// TestHeldIsTold: a primary that is to hand over is told once that nothing new comes, when statements find it no more.
+func TestHeldIsTold(t *testing.T) {
+	words := make(chan [2]int64, 10)
+	g := startGateway(t, gatewayOptions{config: func(c *Config) {
+		c.Held = func(_ context.Context, primary *catalog.Node, term, sub int64) error {
+			if primary.ID == nodeName(0) {
+				words <- [2]int64{term, sub}
+			}
+			return nil
+		}
+	}})
+	rule := catalog.Rule{Term: 1, Phase: catalog.PhaseActive, Leader: nodeName(0), Cohort: []string{nodeName(0)}}
+	for _, phase := range []string{catalog.PhaseActive, catalog.PhaseSwitching, catalog.PhaseActive, catalog.PhaseSwitching} {
+		rule.Phase, rule.Sub = phase, rule.Sub+1
+		rev, err := catalog.PutRule(t.Context(), g.store, testCluster, "sh1", rule, rule.ModRev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule.ModRev = rev
+		if phase != catalog.PhaseSwitching {
+			continue
+		}
+		if got := <-words; got != [2]int64{1, rule.Sub} {
+			t.Errorf("told %v of 1.%d", got, rule.Sub)
+		}
+		if p := g.live.Snapshot().ServingPrimary("sh1"); p != nil {
+			t.Errorf("%s is still asked", p.ID)
+		}
+	}
+	select {
+	case got := <-words:
+		t.Errorf("told %v once more", got)
+	default:
+	}
 }
 
 // TestBufferWindow: what waits for a primary longer than buffer-window fails, with the cause; what finds one goes on, also

@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"neki/catalog"
@@ -12,11 +13,15 @@ import (
 // of new primaries.
 func (s *Server) followPauses(ctx context.Context) {
 	led := map[string]string{}
+	told := map[string]int64{}
+	var words sync.WaitGroup
+	defer words.Wait()
 	for {
 		changed := s.cfg.Cluster.Changed()
 		snap := s.cfg.Cluster.Snapshot()
 		s.applyPauses(snap)
 		s.followLeaders(led, snap)
+		s.tellHeld(ctx, told, snap, &words)
 		for _, db := range s.dbs.all() {
 			db.hub.follow(snap)
 		}
@@ -25,6 +30,42 @@ func (s *Server) followPauses(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// Times of the word that is given to a primary that hands over.
+const (
+	heldGrace = 2 * time.Millisecond // for what has just found that primary, and is about to be sent there
+	heldLimit = 200 * time.Millisecond
+)
+
+// tellHeld tells each primary that is to hand over, once, that nothing new comes from here. Statements find no primary from
+// the moment that the Snapshot says so.
+func (s *Server) tellHeld(ctx context.Context, told map[string]int64, snap *catalog.Snapshot, words *sync.WaitGroup) {
+	if s.cfg.Held == nil {
+		return
+	}
+	for i := range snap.Shards {
+		rule := snap.Rule(snap.Shards[i].UID)
+		if rule == nil || rule.Phase != catalog.PhaseSwitching || told[snap.Shards[i].UID] == rule.ModRev {
+			continue
+		}
+		told[snap.Shards[i].UID] = rule.ModRev
+		primary := snap.Node(rule.Leader)
+		if primary == nil {
+			continue
+		}
+		words.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, heldLimit)
+			defer cancel()
+			select {
+			case <-time.After(heldGrace):
+			case <-ctx.Done():
+			}
+			if err := s.cfg.Held(ctx, primary, rule.Term, rule.Sub); err != nil {
+				s.log.Debug("the primary was not told that nothing new is sent", "node", primary.ID, "error", err)
+			}
+		})
 	}
 }
 

@@ -71,6 +71,9 @@ type Config struct {
 	// SetPaused writes into the catalog whether the clients of a shard are held, and returns when Cluster shows it. nil:
 	// shards can't be paused.
 	SetPaused func(ctx context.Context, shard string, on bool) error
+	// Held tells a primary that is about to hand over, in the term and sub-term of the rule, that this gateway sends it nothing
+	// new; nil: nobody wants to know. It is bounded by ctx.
+	Held func(ctx context.Context, primary *catalog.Node, term, sub int64) error
 	// Reload reads the configuration file again; nil: there is none.
 	Reload func(ctx context.Context) error
 	Log    *slog.Logger

@@ -125,6 +125,16 @@ func (s *shardLoop) giveWithin(ctx context.Context, v *view, action decide.Actio
 	return nil
 }
 
+// gateways are those that live.
+func (s *shardLoop) gateways() []string {
+	snap := s.l.a.live.Snapshot()
+	list := make([]string, len(snap.Gateways))
+	for i := range snap.Gateways {
+		list[i] = snap.Gateways[i].ID
+	}
+	return list
+}
+
 // describeSteps tells how long the parts of an order took.
 func describeSteps(steps []agent.Step) string {
 	if len(steps) == 0 {
@@ -172,7 +182,7 @@ func (s *shardLoop) give(ctx context.Context, v *view, action decide.Action) (ag
 	case decide.Promote:
 		return client.Promote(ctx, lead)
 	case decide.Fence:
-		return client.Fence(ctx, agent.FenceOrder{Order: head})
+		return client.Fence(ctx, agent.FenceOrder{Order: head, Gateways: s.gateways()})
 	case decide.Unfence:
 		return client.Unfence(ctx, lead)
 	case decide.Start, decide.Release:

@@ -80,6 +80,7 @@ type Agent struct {
 	selfFenced atomic.Int64  // bootTime at which it fenced itself; 0 = not
 	fencedLSN  atomic.Uint64 // of a primary that resigned; 0 = not proven
 	flushing   flushing
+	holders    holders
 	draining   atomic.Bool // it has resigned, and what runs still may end
 	archiver   archiver
 }

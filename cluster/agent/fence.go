@@ -190,6 +190,10 @@ func (r *runner) fence(ctx context.Context, o FenceOrder) (Result, error) {
 	if o.Drain == 0 {
 		o.Drain = defaultDrain
 	}
+	if list := r.a.holders.awaitHeld(ctx, o, heldLimit); len(list) > 0 { // what they send is refused, and they run it elsewhere
+		r.a.log.Info("hands over though some gateways have not said that they hold", "gateways", list)
+	}
+	r.step("gateways")
 	if err := r.drain(ctx, conn, o.Drain); err != nil {
 		return Result{}, err
 	}

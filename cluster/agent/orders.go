@@ -117,6 +117,8 @@ type StopOrder struct {
 type FenceOrder struct {
 	Order
 	Drain time.Duration `json:"drain_ns,omitempty"` // for transactions that are open
+	// Gateways are those whose word is waited for, a moment, that they send nothing new.
+	Gateways []string `json:"gateways,omitempty"`
 }
 
 // ReplaceOrder has a node's data replaced, so that it can follow the source.

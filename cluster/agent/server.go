@@ -98,6 +98,7 @@ func (a *Agent) routes() http.Handler {
 		writeJSON(w, http.StatusOK, a.Status(req.Context()))
 	})
 	mux.HandleFunc("POST /v1/prepared", a.handlePrepared)
+	mux.HandleFunc("POST /v1/held", a.handleHeld)
 	mux.HandleFunc("POST /v1/backup", a.takeBackup)
 	mux.HandleFunc("POST /v1/expire", a.expireBackups)
 	mux.HandleFunc("POST /v1/recover", a.recoverInto)

@@ -287,6 +287,9 @@ func promote(s *Shard, v *Verdict) {
 		s.activate(v, x)
 		return
 	}
+	if s.alone(v, x) {
+		return
+	}
 	s.followers(v, x)
 	if wait := s.fenceWait(Chain(r.Prev)); wait > 0 {
 		v.Soon = wait
@@ -295,6 +298,22 @@ func promote(s *Shard, v *Verdict) {
 	v.do(Action{Kind: Promote, Node: x.ID, Term: r.Term, Sub: r.Sub, Peers: s.peers(x.ID), Standbys: Standbys(r), Acks: Demand(r)})
 	s.growPromoting(v, x)
 	v.Soon = s.Timing.Straggler
+}
+
+// alone deals with a chosen leader whose barrier nobody can acknowledge, because no acknowledger gets to it: if the others
+// can do without it, another is chosen. It tells whether that is so.
+func (s *Shard) alone(v *Verdict, x *Member) bool {
+	n := len(streamingAckers(s, x))
+	if n >= Demand(s.Rule) || s.RuleAge < s.Timing.Acker || slices.ContainsFunc(x.Acknowledgers, func(w Walsender) bool { return w.Streaming }) {
+		return false
+	}
+	why := fmt.Sprintf("%d of %v stream from %s, chosen for term %d, whose first commit waits for %d", n, Standbys(s.Rule), x.ID, s.Rule.Term, Demand(s.Rule))
+	v.problem("%s: %s", LeaderCannotReplicate, why)
+	if s.RuleAge < s.Timing.Unreachable || !s.reachable(Chain(&s.Rule), x.ID) {
+		return false
+	}
+	failover(s, v, why, nil)
+	return len(v.Actions) > 0
 }
 
 // activate ends a promotion: the barrier was acknowledged, so the new cohort has all that any before acknowledged.

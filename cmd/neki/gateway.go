@@ -19,6 +19,7 @@ import (
 	adminsql "neki/admin_sql"
 	"neki/catalog"
 	"neki/cluster/admin"
+	"neki/cluster/agent"
 	"neki/internal/debughttp"
 	"neki/internal/pgerr"
 	"neki/internal/pgwire"
@@ -213,6 +214,10 @@ func (g *gateway) build(ctx context.Context, index int, login pooler.SystemLogin
 		ID: g.cfg.ID, Index: index, Cell: g.cfg.Cell, Version: version(), Listeners: g.cfg.Listeners, TLS: g.cfg.TLS,
 		BackendTLS: g.cfg.BackendTLS, Auth: g.cfg.Auth, System: login, Cluster: g.cfg.Live, Parameters: g.params.now(),
 		Virtual: schema, SchemaChanged: g.schemaChanged, SetPaused: g.setPaused, Commits: g.commits, Reload: g.reload, Log: g.log,
+		Held: func(ctx context.Context, primary *catalog.Node, term, sub int64) error {
+			client := &agent.Client{URL: primary.AgentURL, HTTP: g.cfg.RPC.client, Token: g.cfg.RPC.token}
+			return client.Held(ctx, agent.Held{Gateway: g.cfg.ID, Term: term, Sub: sub})
+		},
 		ForwardCancel: func(key *pgwire.CancelKey) { g.forwardCancel(ctx, key) },
 	})
 	if err != nil {

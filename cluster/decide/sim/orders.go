@@ -154,6 +154,7 @@ func (n *node) promote(a decide.Action, end func(bool)) {
 	n.disk.Led, n.disk.Standbys, n.disk.Acks, n.disk.Peers = true, slices.Clone(a.Standbys), a.Acks, a.Peers
 	n.disk.Source, n.disk.FollowTerm = -1, 0
 	n.save()
+	p.bare = p.bare && !p.running
 	lead := func() {
 		if n.disk.Promises.BarrierTerm == a.Term && p.open {
 			end(true)
@@ -195,7 +196,7 @@ func (n *node) lead(a decide.Action, end func(bool)) {
 	}
 	n.disk.Led, n.disk.Standbys, n.disk.Acks, n.disk.Peers = true, slices.Clone(a.Standbys), a.Acks, a.Peers
 	n.save()
-	n.inForce = false
+	n.inForce, p.bare = false, false
 	n.reconfigure(func() {
 		p.commit(entryMark, func() {
 			n.inForce, n.forceLife = true, p.life

@@ -47,6 +47,7 @@ type postgres struct {
 	standbys                 []string        // synchronous_standby_names in effect
 	acks                     int
 	fenced                   bool // ... nobody
+	bare                     bool // it has no slots: its data was replaced, and it has not led since
 	pending                  []pending
 }
 
@@ -235,6 +236,9 @@ func (p *postgres) attach(u *postgres) {
 
 // serves tells whether a server would stream to another.
 func (p *postgres) serves(d *postgres) bool {
+	if p.bare {
+		return false
+	}
 	if d.tli == p.tli {
 		return d.len() <= p.len()
 	}
@@ -365,5 +369,5 @@ func (p *postgres) rewindTo(u *postgres, whole bool) {
 	if common > 0 {
 		p.adopt(u)
 	}
-	p.empty, p.signal, p.replayed = false, true, common
+	p.empty, p.signal, p.replayed, p.bare = false, true, common, true
 }
