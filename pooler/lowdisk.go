@@ -12,8 +12,15 @@ import (
 
 // mayWrite refuses what would take space on a shard whose disk is low. What gives space back is let through.
 func (c *Session) mayWrite(shard string, snap *catalog.Snapshot) error {
-	sh := snap.Shard(cmp.Or(shard, c.place.shard, homeShard(snap)))
-	if sh == nil || !sh.ReadOnly || !c.anyOf(takesSpace) {
+	if !c.anyOf(takesSpace) {
+		return nil
+	}
+	return refuseLow(snap.Shard(cmp.Or(shard, c.place.shard, homeShard(snap))))
+}
+
+// refuseLow refuses a write where the disk is low.
+func refuseLow(sh *catalog.Shard) error {
+	if sh == nil || !sh.ReadOnly {
 		return nil
 	}
 	return pgerr.New(pgerr.ShardReadOnly, "shard \"%s\" is read-only: a disk of it is nearly full", sh.UID).

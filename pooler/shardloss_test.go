@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/settings"
 )
@@ -147,4 +148,62 @@ func TestShardsSumsHold(t *testing.T) {
 	if got := one(t, s.connect(""), "SELECT sum(n) FROM t"); got != "1000" {
 		t.Errorf("the sum is %s", got)
 	}
+}
+
+// TestShardsReadAgain: a read over several shards whose connections prove to be dead, before any of its answer has left, is run
+// again; in a transaction it is not.
+func TestShardsReadAgain(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	simple(t, conn, "INSERT INTO t (k) VALUES (1), (2), (3), (4)")
+	cut := func() {
+		t.Helper()
+		for shard := 1; shard <= 2; shard++ {
+			s.onShard(shard, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+				AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND application_name <> 'neki gateway'`)
+		}
+	}
+	for name, run := range runners {
+		for _, sql := range []string{"SELECT count(*) FROM t", "SELECT k FROM t ORDER BY k"} {
+			if err := run(conn, sql); err != nil { // so that its connections rest in the pools
+				t.Fatal(err)
+			}
+			cut()
+			if err := run(conn, sql); err != nil {
+				t.Errorf("%s, %s: %v", name, sql, err)
+			}
+		}
+		open := s.connect("")
+		simple(t, open, "BEGIN")
+		simple(t, open, "SELECT count(*) FROM t")
+		cut()
+		if err := run(open, "SELECT count(*) FROM t"); err == nil {
+			t.Errorf("%s: a transaction has not lost what was cut", name)
+		}
+	}
+}
+
+// TestShardsLowDisk: a write that goes to several shards is refused when the disk of one of them is low, a read is not.
+func TestShardsLowDisk(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	low := func(on bool) {
+		t.Helper()
+		if _, err := catalog.UpdateShard(t.Context(), s.store, testCluster, "sh2", func(s *catalog.Shard) error { s.ReadOnly = on; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the gateway knows", func() bool { return s.live.Snapshot().ReadOnly == on })
+	}
+	low(true)
+	for name, run := range runners {
+		for sql, code := range map[string]string{
+			"INSERT INTO t (k) VALUES (1), (2), (3), (4)": pgerr.ShardReadOnly, "UPDATE t SET n = 1": pgerr.ShardReadOnly, "SELECT count(*) FROM t": "",
+		} {
+			if err := run(conn, sql); pgerr.Code(err) != code {
+				t.Errorf("%s, %s: %v, want %q", name, sql, err, code)
+			}
+		}
+	}
+	low(false)
+	simple(t, conn, "INSERT INTO t (k) VALUES (1), (2), (3), (4)")
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"neki/catalog"
 	"neki/exec"
@@ -49,7 +50,9 @@ type spread struct {
 	head    []byte      // what comes before its rows
 	rows    int64
 	calls   int64
-	closed  bool
+	// answered: the client may know something of the answer.
+	answered bool
+	closed   bool
 }
 
 // spreadBudget bounds the memory of one statement over several shards.
@@ -95,7 +98,11 @@ func (c *Session) openSpread(p *plan.Plan, v *plan.Values, f formats, snap *cata
 	}
 	s.begin()
 	if err := s.prepare(snap); err != nil {
+		again := s.again(err)
 		s.close()
+		if again {
+			return c.openSpread(p, v, f, c.srv.cfg.Cluster.Snapshot())
+		}
 		return nil, "", err
 	}
 	return s, "", nil
@@ -205,6 +212,11 @@ func (s *spread) bind(env *exec.Env) error {
 // the uids, so that statements can't wait for each other in a circle.
 func (s *spread) lease(shards []string, snap *catalog.Snapshot) error {
 	for _, shard := range shards {
+		if snap.ReadOnly && s.role == catalog.RolePrimary && takesSpace(s.plan) {
+			if err := refuseLow(snap.Shard(shard)); err != nil {
+				return err
+			}
+		}
 		if s.lane(shard) != nil {
 			continue
 		}
@@ -245,7 +257,7 @@ func (s *spread) leaseOne(shard string, snap *catalog.Snapshot) error {
 		c.park()
 		return nil
 	}
-	if err := c.acquire(s.role, shard, snap, 0); err != nil {
+	if err := c.acquireFit(s.role, shard, snap, 0); err != nil {
 		return err
 	}
 	m := &member{sc: c.lease, place: c.place}
@@ -254,10 +266,32 @@ func (s *spread) leaseOne(shard string, snap *catalog.Snapshot) error {
 	}
 	s.lanes = append(s.lanes, m)
 	c.lease = nil
-	if m.sc.Vars() != c.vars {
-		return m.sc.Apply(c.vars, c.work.answers)
-	}
 	return nil
+}
+
+// again reports whether the statement, which has failed, is to be run once more: a read outside of a transaction that has lost
+// a server before any of its answer left. What else was dead beside the lost connections is dropped.
+func (s *spread) again(err error) bool {
+	c := s.c
+	switch pgerr.Code(err) {
+	case pgerr.ConnectionFailure, pgerr.AdminShutdown, pgerr.CannotConnectNow:
+	default:
+		return false
+	}
+	if !s.own || s.answered || s.ctx.Err() != nil || !s.plan.Fresh(c.srv.cfg.Cluster.Snapshot(), c.planEnv()) ||
+		time.Since(c.begun) >= c.srv.params.Load().BufferWindow {
+		return false
+	}
+	if c.moves++; c.moves > maxStale {
+		return false
+	}
+	for _, m := range s.lanes {
+		if m.sc.Unfit() {
+			m.sc.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
+			c.srv.pools.Pool(m.place.node, c.user, c.db.name).DropDead()
+		}
+	}
+	return true
 }
 
 func (s *spread) lane(shard string) *member { return memberOf(s.lanes, shard) }

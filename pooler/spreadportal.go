@@ -36,6 +36,9 @@ func (c *Session) spreadSimple(text []byte, part plan.Part, snap *catalog.Snapsh
 	default:
 		if err = c.giveAll(s); err == nil {
 			s.close()
+		} else if s.again(err) {
+			s.close()
+			return c.spreadSimple(text, part, c.srv.cfg.Cluster.Snapshot())
 		} else {
 			err = s.failed(err)
 		}
@@ -70,7 +73,7 @@ func (c *Session) giveAll(s *spread) error {
 			return err
 		}
 		if !described {
-			described = true
+			described, s.answered = true, true
 			head, openErr := s.opening()
 			if openErr != nil {
 				return openErr
@@ -137,6 +140,11 @@ func (c *Session) executeSpread(p *ownPortal, limit int) error {
 	if err != nil {
 		s := p.spread
 		p.spread = nil
+		if s.again(err) {
+			s.close()
+			p.ran = false
+			return c.executeSpread(p, limit)
+		}
 		return s.failed(err)
 	}
 	if more {
@@ -165,6 +173,7 @@ func (c *Session) giveSome(p *ownPortal, limit int) (more bool, err error) {
 				return false, err
 			}
 		}
+		s.answered = true
 		if p.asked {
 			p.asked = false
 			if describeErr := c.describeSpread(p); describeErr != nil {
