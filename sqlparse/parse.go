@@ -32,6 +32,11 @@ func Parse(text string) (*Statement, error) {
 	}
 	tree, err := pg_query.Parse(plain)
 	if err != nil {
+		if quoted := quoteArguments(text); quoted != text {
+			if stmt, err := Parse(quoted); err == nil {
+				return stmt, nil
+			}
+		}
 		return nil, errParser(err, text, plain)
 	}
 	// The lexer and the grammar must agree on where statements end, else part of the text would go unseen.

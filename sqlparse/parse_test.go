@@ -60,3 +60,26 @@ func TestErrorPosition(t *testing.T) {
 		}
 	}
 }
+
+// Arguments of the gateway's own procedures may be named by reserved words.
+func TestReservedArguments(t *testing.T) {
+	for sql, want := range map[string]string{
+		"CALL neki.maintenance('sh1', on => false)":                                  `CALL neki.maintenance('sh1', "on" => false)`,
+		"call /* x */ Neki.restore_cluster(target_time => now(), INTO => 'on => x')": `call /* x */ Neki.restore_cluster("target_time" => now(), "into" => 'on => x')`,
+		"CALL neki.maintenance('sh1', \"on\" => false)":                              `CALL neki.maintenance('sh1', "on" => false)`,
+	} {
+		s, err := Parse(sql)
+		if err != nil {
+			t.Errorf("%s: %v", sql, err)
+			continue
+		}
+		if s.Text != want {
+			t.Errorf("%s: %s", sql, s.Text)
+		}
+	}
+	for _, sql := range []string{"CALL other.p(on => 1)", "CALL neki.p(on = 1)", "SELECT neki.p(on => 1)", "CALL neki.p(on => )"} {
+		if _, err := Parse(sql); err == nil {
+			t.Errorf("%s: no error", sql)
+		}
+	}
+}

@@ -29,7 +29,8 @@ func main() { os.Exit(execute(os.Args, os.Stdout, os.Stderr)) }
 func execute(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signalContext(stderr)
 	defer stop()
-	err := newApp(stdout, stderr).RunContext(ctx, args)
+	app := newApp(stdout, stderr)
+	err := app.RunContext(ctx, flagsFirst(app, args))
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitOK
 	}

@@ -75,7 +75,7 @@ func (p procedureCommand) arguments(c *cli.Context) ([]sqlArgument, error) {
 		if words == "" {
 			words = "no argument"
 		}
-		return nil, usagef("`%s` takes %s; flags stand before", commandPath(c), words)
+		return nil, usagef("`%s` takes %s", commandPath(c), words)
 	}
 	var args []sqlArgument
 	for i, word := range c.Args().Slice() {

@@ -17,7 +17,7 @@ import (
 // queryCommand prints what a query over schema neki gives: a table, or with --json an array of objects.
 func queryCommand(name, usage, sql string, flags ...cli.Flag) *cli.Command {
 	return &cli.Command{
-		Name: name, Usage: usage, OnUsageError: onUsageError, HideHelpCommand: true,
+		Name: name, Aliases: []string{"list"}, Usage: usage, OnUsageError: onUsageError, HideHelpCommand: true,
 		Flags: append([]cli.Flag{uriFlag(), jsonFlag()}, flags...),
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
@@ -150,7 +150,7 @@ func operationsCommand() *cli.Command {
 			HideHelpCommand: true,
 			Action: func(c *cli.Context) error {
 				if c.NArg() != 1 {
-					return usagef("`neki operations %s` takes the ID of one; flags stand before", name)
+					return usagef("`neki operations %s` takes the ID of one", name)
 				}
 				return withGateway(c, func(c *cli.Context, conn *pgx.Conn) error { return run(c, conn, c.Args().First()) })
 			},

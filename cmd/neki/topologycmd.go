@@ -26,6 +26,8 @@ func topologyCommand() *cli.Command {
 			Action: func(c *cli.Context) error { return withGateway(c, run) },
 		}
 	}
+	list := command("ls", "list every revision, newest first", "", topologyList)
+	list.Aliases = []string{"list"}
 	return &cli.Command{
 		Name: "topology", Category: categoryOperate, Usage: "show and change the data topology: which shards hold which rows",
 		Description: "The document is JSON, replaced as a whole:\n\n" +
@@ -38,7 +40,7 @@ func topologyCommand() *cli.Command {
 				&cli.Int64Flag{Name: "expected-revision", Usage: "revision `N` that the change was made on, 0 = none yet"},
 				&cli.StringFlag{Name: "comment", Usage: "`TEXT` kept with the revision"},
 				&cli.BoolFlag{Name: "force", Usage: "set it despite what is wrong with it"}),
-			command("ls", "list every revision, newest first", "", topologyList),
+			list,
 			command("check", "tell what is wrong with a document, from FILE or standard input", "[FILE]", topologyCheck),
 		},
 		Action: func(c *cli.Context) error {
@@ -112,7 +114,7 @@ func topologyGet(c *cli.Context, conn *pgx.Conn) error {
 func documentOf(c *cli.Context) (string, error) {
 	switch name := c.Args().First(); {
 	case c.NArg() > 1:
-		return "", usagef("neki topology %s takes one file; flags stand before it", c.Command.Name)
+		return "", usagef("neki topology %s takes one file", c.Command.Name)
 	case name == "" || name == "-":
 		text, err := io.ReadAll(c.App.Reader)
 		return string(text), err
