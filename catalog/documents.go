@@ -84,6 +84,8 @@ type Admin struct {
 	Leader bool      `json:"-"` // it holds the leader key
 	Since  time.Time `json:"since,omitzero"`
 	ModRev int64     `json:"-"`
+	// Parameters are those that its configuration gives, by name.
+	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
 // Profile is a kind of shard: how many instances it has and with what Postgres parameters.

@@ -29,6 +29,9 @@ type Parameters struct {
 	RecoveryPoll      time.Duration
 	AcceptableLag     time.Duration
 	SwitchoverTimeout time.Duration
+	BackupInterval    time.Duration // 0 = none by schedule
+	BackupRetention   time.Duration
+	ReplaceAfter      time.Duration // 0 = never
 }
 
 // Parameter describes one of Parameters.
@@ -92,7 +95,21 @@ var parameterTable = []Parameter{
 	interval("planned-switchover-timeout", "1min", "admin", time.Second,
 		func(p *Parameters) *time.Duration { return &p.SwitchoverTimeout },
 		"How long a planned switchover may take before it is given up and undone."),
+	interval(BackupInterval, defaultBackupInterval, "admin", 0, func(p *Parameters) *time.Duration { return &p.BackupInterval },
+		"From one scheduled backup of the cluster to the next, where there is a place for backups; 0 = none by schedule."),
+	interval(BackupRetention, "2d", "admin", time.Minute, func(p *Parameters) *time.Duration { return &p.BackupRetention },
+		"How long backups are kept that do not say so themselves; those that are there keep their time."),
+	interval(ReplaceAfter, "10min", "admin", 0, func(p *Parameters) *time.Duration { return &p.ReplaceAfter },
+		"A replica that has not been heard of for this long is replaced by another one, where an instance can be started or an "+
+			"agent is free; 0 = never."),
 }
+
+// Names of parameters that the leading admin reads from the catalog.
+const (
+	BackupInterval  = "backup-interval"
+	BackupRetention = "backup-retention"
+	ReplaceAfter    = "replica-replace-after"
+)
 
 func interval(name, def, scope string, least time.Duration, field func(*Parameters) *time.Duration, text string) Parameter {
 	return Parameter{

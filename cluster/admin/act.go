@@ -194,6 +194,10 @@ func (s *shardLoop) grow(ctx context.Context, v *view, action decide.Action) err
 }
 
 func (s *shardLoop) open(ctx context.Context, v *view) error {
+	if err := s.likeOthers(ctx, v); err != nil {
+		s.notLikeOthers(ctx, v, err)
+		return err
+	}
 	doc, rule := v.shard.Doc, v.shard.Rule
 	doc.Ready, rule.Phase = true, decide.PhaseActive
 	if err := s.write(ctx, v, doc, rule); err != nil {
@@ -203,6 +207,9 @@ func (s *shardLoop) open(ctx context.Context, v *view) error {
 		Kind: "ready", Shard: s.uid, Node: doc.Primary, Detail: "serves clients", Duration: time.Since(s.began),
 	})
 	s.progress("shard %s is ready, primary %s", s.uid, doc.Primary)
+	if err := s.likeOthers(ctx, v); err != nil { // what somebody made while it was opened
+		s.l.a.log.Warn("roles and databases were not compared again", "shard", s.uid, "error", err)
+	}
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"neki/catalog"
 	"neki/cluster/agent"
+	"neki/cluster/decide"
 	"neki/internal/pgerr"
 )
 
@@ -60,10 +61,14 @@ type Config struct {
 	// fewer; 0 means 60 s.
 	Patience time.Duration
 	Copies   int64 // base backups at once; 0 means 2
+	// Timing are the times of failover; the zero value means decide.DefaultTiming.
+	Timing decide.Timing
 	// Provider makes instances for new replicas and shards; nil: agents have to be started by hand.
 	Provider Provider
-	// Backups says when backups are taken; the agents say where they are kept.
+	// Backups says when backups are taken; the agents say where they are kept. Parameters set by SQL go before it.
 	Backups BackupPolicy
+	// ReplaceAfter is how long a replica may be lost before another takes its place; 0 means ten minutes, less than 0 never.
+	ReplaceAfter time.Duration
 	// Restored makes what is in a directory a cluster that can be started, and says how; nil: its user does.
 	Restored func(into string, shards []RestoredShard) (how string, err error)
 

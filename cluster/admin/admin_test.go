@@ -24,6 +24,7 @@ import (
 	"neki/catalog/memstore"
 	"neki/cluster/admin"
 	"neki/cluster/agent"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 	"neki/internal/testpg"
 )
@@ -64,6 +65,7 @@ type world struct {
 	provider admin.Provider
 	pace     time.Duration // of a writer's statements; 0 = as fast as they go
 	archive  agent.Archive
+	timing   decide.Timing // of admins; zero = the usual one
 
 	mu      sync.Mutex
 	ports   map[string]int
@@ -171,7 +173,7 @@ func (w *world) admin(id string, change func(*admin.Config)) (*admin.Admin, *par
 		Stubs: &agent.StubSchema{
 			SQL: adminsql.StubSQL(), Version: adminsql.StubVersion(), VersionQuery: adminsql.StubVersionQuery,
 		},
-		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, Listen: "127.0.0.1:0", Provider: w.provider,
+		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, Listen: "127.0.0.1:0", Provider: w.provider, Timing: w.timing,
 		Progress: w.progress, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	if change != nil {
@@ -205,7 +207,7 @@ func (w *world) ready(a *admin.Admin) {
 }
 
 func (w *world) soon() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	w.t.Cleanup(cancel)
 	return ctx
 }

@@ -17,8 +17,9 @@ import (
 
 // BackupPolicy says when backups are taken without being asked for.
 type BackupPolicy struct {
+	Off       bool          // there is no place for them: none are taken, whatever the parameters in the catalog say
 	Interval  time.Duration // from one to the next; 0 = none are taken by schedule
-	Retention time.Duration // how long they are kept
+	Retention time.Duration // how long they are kept; 0 = two days
 	First     time.Duration // how long a cluster is ready before its first one
 }
 
@@ -34,9 +35,6 @@ type BackupRef struct {
 	ID string `json:"id"`
 	On bool   `json:"on,omitempty"` // of protect_backup
 }
-
-// defaultRetention is how long a backup is kept where nobody says.
-const defaultRetention = 48 * time.Hour
 
 // Times of backups.
 const (
@@ -117,10 +115,7 @@ func (t *backupTake) shard(ctx context.Context, uid string) error {
 	object := fmt.Sprintf("%s-%s-%d", t.job.ID, n.ID, began.Unix()) // another one at each try
 	retention := t.args.Retention
 	if retention == 0 {
-		retention = t.l.a.cfg.Backups.Retention
-	}
-	if retention == 0 {
-		retention = defaultRetention
+		retention = t.l.a.cfg.tuned(t.l.a.live.Snapshot()).BackupRetention
 	}
 	if err := t.update(ctx, uid, func(b *catalog.Backup) {
 		*b = catalog.Backup{

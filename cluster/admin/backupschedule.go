@@ -30,7 +30,9 @@ func (l *leader) keepBackups(ctx context.Context) {
 		case readySince.IsZero():
 			readySince = time.Now()
 		}
-		if due(snap, l.a.cfg.Backups, readySince, time.Now()) {
+		policy := l.a.cfg.Backups
+		policy.Interval = l.a.cfg.tuned(snap).BackupInterval
+		if !policy.Off && due(snap, policy, readySince, time.Now()) {
 			if err := l.schedule(ctx, catalog.BackupScheduled, ""); err != nil && ctx.Err() == nil {
 				l.a.log.Warn("backup not scheduled", "error", err)
 			}

@@ -68,6 +68,7 @@ func (l *leader) jobKinds() map[string]jobKind {
 		"add_replica":     {run: l.addReplica},
 		"remove_replica":  {run: l.removeReplica},
 		"set_replicas":    {run: l.setReplicas},
+		"replace_replica": {run: l.replaceReplica},
 		"restore_replica": {run: l.restoreReplica, beside: true}, // the shard's loop does it, one after the other
 
 		endTransaction: {run: l.awaitTransaction, beside: true},

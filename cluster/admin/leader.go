@@ -39,7 +39,7 @@ func (a *Admin) term(ctx context.Context, registered func()) error {
 		return err
 	}
 	defer lease.Close() //nolint:errcheck // it expires by itself
-	self := catalog.Admin{ID: a.cfg.ID, URL: a.url(), Since: a.since}
+	self := catalog.Admin{ID: a.cfg.ID, URL: a.url(), Since: a.since, Parameters: a.cfg.parameters()}
 	if err := catalog.PutAdmin(ctx, lease, a.cfg.Cluster, self); err != nil {
 		return err
 	}
@@ -112,6 +112,7 @@ func (a *Admin) lead(ctx context.Context, epoch int64) error {
 	defer cancel()
 	loops.Go(func() error { l.followCommits(ctx); return nil })
 	loops.Go(func() error { l.keepBackups(ctx); return nil })
+	loops.Go(func() error { l.keepReplicas(ctx); return nil })
 	for ctx.Err() == nil {
 		changed := a.live.Changed()
 		l.look(ctx, &loops)

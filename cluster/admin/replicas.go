@@ -167,10 +167,8 @@ func (l *leader) place(shard string, args replicaArgs) (Instance, error) {
 	if snap.Shard(shard) == nil {
 		return Instance{}, giveUp(pgerr.New(pgerr.UndefinedObject, "shard %s is not there any more", shard))
 	}
-	for _, n := range snap.NodesOf(shard) {
-		if n.Desired == catalog.DesiredRemoved && n.Live && n.Role == args.Role && (args.Cell == "" || n.Cell == args.Cell) {
-			return Instance{ID: n.ID, Cell: n.Cell}, nil
-		}
+	if n := freeAgent(snap, shard, args.Role, args.Cell); n != nil {
+		return Instance{ID: n.ID, Cell: n.Cell}, nil
 	}
 	cell := cmp.Or(args.Cell, emptiestCell(snap, shard))
 	in := Instance{ID: unusedNode(snap, shard), Cell: cell}

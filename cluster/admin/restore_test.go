@@ -18,12 +18,21 @@ import (
 	"neki/cluster/admin"
 	"neki/cluster/agent"
 	"neki/cluster/backup"
+	"neki/cluster/decide"
 	"neki/cluster/pgproc"
 )
 
 // fewSegments has servers keep no more WAL than they must, also for slots.
 var fewSegments = pgproc.Settings{
 	"wal_keep_size": "0", "min_wal_size": "32MB", "max_wal_size": "32MB", "max_slot_wal_keep_size": "32MB", "checkpoint_timeout": "1h",
+}
+
+// hasty has a replica that was away, or was restored, taken back soon: by default one that left the cohort stays out of it for
+// half a minute.
+func hasty() decide.Timing {
+	t := decide.DefaultTiming()
+	t.Flap = 2 * time.Second
+	return t
 }
 
 // fillLog writes segments of WAL on a node, and has it forget those that it may.
@@ -82,7 +91,7 @@ func TestGapIsRestoredByCopy(t *testing.T) {
 	store := memstore.New()
 	t.Cleanup(func() { _ = store.Close() })
 	w := newWorld(t, store)
-	w.settings = fewSegments
+	w.settings, w.timing = fewSegments, hasty()
 	a, agents, ws, end := failoverWorld(t, w)
 	away := members[2]
 	w.end(agents[away])
@@ -280,7 +289,7 @@ func TestGapIsClosedByArchiveAndBackup(t *testing.T) {
 	store := memstore.New()
 	t.Cleanup(func() { _ = store.Close() })
 	w := newWorld(t, store)
-	w.settings, w.provider, w.pace = fewSegments, w, 5*time.Millisecond
+	w.settings, w.timing, w.provider, w.pace = fewSegments, hasty(), w, 5*time.Millisecond
 	dir := w.withArchive()
 	a, agents, ws, end := failoverWorld(t, w)
 	live, primary, away := a.Live(), members[0], members[2]

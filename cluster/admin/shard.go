@@ -40,6 +40,7 @@ type shardLoop struct {
 	appliedTo string
 	problems  []string
 	complaint string // the last error that was logged
+	unlike    string // why it was not made like the other shards, as was told last
 
 	watch decide.Watch // run's goroutine
 	alarm string       // the kinds of problems of the last look
@@ -253,7 +254,7 @@ func (s *shardLoop) look(outer context.Context) (*view, error) {
 		return nil, err
 	}
 	v := &view{nodes: map[string]*catalog.Node{}}
-	v.shard = decide.Shard{Doc: doc, Rule: rule, Op: op, Want: 1 + replicasOf(snap, doc.Profile), Members: asked}
+	v.shard = decide.Shard{Doc: doc, Rule: rule, Op: op, Want: 1 + replicasOf(snap, doc.Profile), Members: asked, Timing: a.cfg.Timing}
 	v.shard.Patient = time.Since(s.began) < a.cfg.Patience
 	busy := s.busyNodes()
 	for i, n := range nodes {

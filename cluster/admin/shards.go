@@ -71,7 +71,7 @@ func (l *leader) createShard(ctx context.Context, j catalog.Job, r *Report) erro
 			return err
 		}
 	}
-	r.Step(1, "made %s: empty, without the roles and databases of the others, and in no shard group yet", strings.Join(uids, ", "))
+	r.Step(1, "made %s: with the roles and databases of the others, without tables, and in no shard group yet", strings.Join(uids, ", "))
 	return nil
 }
 

@@ -97,6 +97,7 @@ func (a *Agent) routes() http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, req *http.Request) {
 		writeJSON(w, http.StatusOK, a.Status(req.Context()))
 	})
+	mux.HandleFunc("GET /v1/globals", a.giveGlobals)
 	mux.HandleFunc("POST /v1/prepared", a.handlePrepared)
 	mux.HandleFunc("POST /v1/held", a.handleHeld)
 	mux.HandleFunc("POST /v1/backup", a.takeBackup)
@@ -109,6 +110,7 @@ func (a *Agent) routes() http.Handler {
 	order(mux, a, "lead", decide.Lead, ofLead, (*runner).lead)
 	order(mux, a, "follow", decide.Follow, func(o FollowOrder) Order { return o.Order }, (*runner).follow)
 	order(mux, a, "apply", decide.Apply, func(o ApplyOrder) Order { return o.Order }, (*runner).apply)
+	order(mux, a, "globals", decide.Apply, func(o GlobalsOrder) Order { return o.Order }, (*runner).makeGlobals)
 	order(mux, a, "stop", decide.Hold, func(o StopOrder) Order { return o.Order }, (*runner).stopOrder)
 	order(mux, a, "start", decide.Start, plain, (*runner).startOrder)
 	order(mux, a, "restart", decide.Start, plain, (*runner).restartOrder)

@@ -81,10 +81,16 @@ func openS3(cfg settings.S3) (*backup.S3Store, error) {
 
 func backupPolicy(cfg settings.Backup) (admin.BackupPolicy, error) {
 	interval, retention, err := cfg.Times()
-	if cfg.Directory == "" && cfg.S3 == (settings.S3{}) {
-		interval = 0
+	off := cfg.Directory == "" && cfg.S3 == (settings.S3{})
+	return admin.BackupPolicy{Off: off, Interval: interval, Retention: retention, First: firstBackup}, err
+}
+
+// replaceAfter is the parameter as package admin takes it: never is less than 0 there.
+func replaceAfter(values settings.Parameters) time.Duration {
+	if values.ReplaceAfter == 0 {
+		return -1
 	}
-	return admin.BackupPolicy{Interval: interval, Retention: retention, First: firstBackup}, err
+	return values.ReplaceAfter
 }
 
 // ownProgram gives the path of this program where the servers' account can run it: where it is, or a copy in dir.

@@ -276,7 +276,7 @@ func runAdmin(ctx context.Context, p *process) error {
 		return err
 	}
 	one, err := admin.New(admin.Config{
-		Backups: policy, Cluster: p.cfg.Cluster, ID: p.cfg.ID, Store: p.store, HTTP: p.rpc.client, Token: p.rpc.token,
+		Backups: policy, ReplaceAfter: replaceAfter(values), Cluster: p.cfg.Cluster, ID: p.cfg.ID, Store: p.store, HTTP: p.rpc.client, Token: p.rpc.token,
 		Listen: p.cfg.RPC.Listen, URL: p.cfg.RPC.URL, TLS: p.rpc.server, Superuser: superuser, Stubs: stubSchema(),
 		Poll: values.DiscoveryPoll, Log: p.log, Progress: func(step string) { p.log.Info("progress", "step", step) },
 	})

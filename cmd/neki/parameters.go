@@ -127,15 +127,18 @@ func (p *parameters) Parameters(context.Context) ([]adminsql.ParameterRow, error
 	p.mu.Unlock()
 	rows := make([]adminsql.ParameterRow, 0, len(settings.ParameterTable()))
 	for _, t := range settings.ParameterTable() {
-		source := "default"
+		source, text := "default", t.Format(value)
 		if _, ok := file[t.Name]; ok {
 			source = "file"
 		}
+		if own, ok := ofLeader(snap)[t.Name]; ok && own != t.Format(settings.DefaultParameters()) {
+			source, text = "file", own
+		}
 		if _, ok := snap.Parameter(t.Scope, t.Name); ok {
-			source = "sql"
+			source, text = "sql", t.Format(value)
 		}
 		rows = append(rows, adminsql.ParameterRow{
-			Scope: t.Scope, Name: t.Name, Value: t.Format(value), Default: t.Default, Type: t.Type, Source: source,
+			Scope: t.Scope, Name: t.Name, Value: text, Default: t.Default, Type: t.Type, Source: source,
 			Text: t.Description,
 		})
 	}
@@ -148,6 +151,16 @@ func (p *parameters) Parameters(context.Context) ([]adminsql.ParameterRow, error
 		}
 	}
 	return rows, nil
+}
+
+// ofLeader gives the parameters that the leading admin's configuration sets.
+func ofLeader(snap *catalog.Snapshot) map[string]string {
+	for i := range snap.Admins {
+		if a := &snap.Admins[i]; a.Leader {
+			return a.Parameters
+		}
+	}
+	return nil
 }
 
 // SetParameter changes a parameter for the whole cluster and returns when it is in force here.
