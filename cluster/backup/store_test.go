@@ -6,9 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,14 +25,20 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 )
 
-// s3Server is an S3-compatible server behind a handler that may meddle.
+// s3Server is an S3-compatible server behind a handler that may meddle: one of this process, or the versitygw that NEKI_S3_SERVER
+// names.
 func s3Server(t *testing.T, meddle func(http.Handler) http.Handler) S3Config {
 	t.Helper()
-	backend := s3mem.New()
-	if err := backend.CreateBucket("neki"); err != nil {
-		t.Fatal(err)
+	var h http.Handler
+	if program := os.Getenv("NEKI_S3_SERVER"); program != "" {
+		h = separateServer(t, program)
+	} else {
+		backend := s3mem.New()
+		if err := backend.CreateBucket("neki"); err != nil {
+			t.Fatal(err)
+		}
+		h = gofakes3.New(backend).Server()
 	}
-	h := gofakes3.New(backend).Server()
 	if meddle != nil {
 		h = meddle(h)
 	}
@@ -35,6 +46,53 @@ func s3Server(t *testing.T, meddle func(http.Handler) http.Handler) S3Config {
 	t.Cleanup(server.Close)
 	return S3Config{
 		Endpoint: server.URL, Bucket: "neki", Prefix: "some/where", Region: "us-east-1", AccessKey: "key", SecretKey: "secret",
+	}
+}
+
+// separateServer starts a server with one bucket over a directory, and gives a way to it that keeps what is signed.
+func separateServer(t *testing.T, program string) http.Handler {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, sub := range []string{"objects", "objects/neki", "sidecar"} { // names of attributes need not be the file system's affair
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(program, "--port", address, "--access", "key", "--secret", "secret", "--region", "us-east-1", "posix",
+		"--sidecar", filepath.Join(dir, "sidecar"), filepath.Join(dir, "objects"))
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // "signal: killed"
+	})
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", address, r.In.Host
+		},
+		Transport: transport, ErrorLog: log.New(io.Discard, "", 0),
 	}
 }
 
