@@ -163,6 +163,7 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	w.running = ops
 	w.out = c.encodeSegment(w.out[:0], sc, ops, failAt)
 	w.out = c.endSegment(w.out, 'H')
+	c.parsed = (c.parsed || !c.open) && parseOnly(ops)
 	c.open = true
 	if c.status == 'T' {
 		c.allowRetry(role, maxAttempts)
@@ -178,6 +179,30 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	if w.relay.CopyIn {
 		return c.refuseMixedCopy(sc)
 	}
+	return nil
+}
+
+// parseOnly reports whether messages do no more than to prepare and describe statements.
+func parseOnly(ops []op) bool {
+	for i := range ops {
+		if o := &ops[i]; o.typ != 'P' && (o.typ != 'D' || !o.statement) || o.after != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// leaveParsed ends the messages that a server had without a Sync when they did no more than to prepare and describe what now
+// runs on several shards: nothing of a transaction is lost.
+func (c *Session) leaveParsed() error {
+	if c.lease == nil || !c.open || !c.parsed || c.status != 'I' {
+		return nil
+	}
+	if err := c.settleOpen(); err != nil {
+		return err
+	}
+	c.parsed = false
+	c.releaseIfFree()
 	return nil
 }
 

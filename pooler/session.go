@@ -61,6 +61,7 @@ type Session struct {
 	ownTypes bool           // a statement's parameters were given types of a user's
 	stx      *shardTx       // the transaction's shards; nil: it is on the lease alone
 	open     bool           // messages were sent since the last Sync
+	parsed   bool           // they only prepare and describe statements
 	copyEx   bool           // the COPY was begun by the extended protocol
 
 	lease *backend.ServerConn // in use by the present statement, segment or transaction

@@ -255,6 +255,14 @@ var shardSequences = []struct {
 		{cat(parse("", "delete from t where k = 2"), bindTo("", ""), execute("", 0), parse("", "rollback"), bindTo("", ""), execute("", 0), syncMsg), 1},
 		{q("select count(*) from t"), 1},
 	}},
+	{"one segment", []step{ // with the Parse of a statement that only its values spread
+		{cat(parse("", "insert into t (k) values ($1), ($2) on conflict (k) do nothing returning k"), bindTo("", "", "71", "72"), describe('P', ""), execute("", 0), syncMsg), 1},
+		{cat(parse("", "insert into t (k) values ($1), ($2)"), bindTo("", "", "74", "1"), execute("", 0), syncMsg), 1},
+		{cat(parse("", "insert into t (k) values (76), (77)"), describe('S', ""), bindTo("", ""), execute("", 0), syncMsg), 1},
+		{cat(parse("", "select count(*) from t where k in ($1, $2)"), bindTo("", "", "1", "2"), execute("", 0), syncMsg), 1},
+		{cat(parse("", "delete from t where k in ($1, $2)"), bindTo("", "", "71", "72"), execute("", 0), syncMsg), 1},
+		{cat(parse("", "select count(*) from t"), bindTo("", ""), execute("", 0), syncMsg), 1},
+	}},
 	{"transactions", []step{
 		{q("begin; insert into t (k) values (21); insert into t (k) values (1); commit"), 1},
 		{q("select 1"), 1},

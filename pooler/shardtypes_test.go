@@ -188,3 +188,27 @@ func TestOwnTypeOfOneShard(t *testing.T) {
 		t.Errorf("a type that only one shard has: %v", err)
 	}
 }
+
+// TestOwnTypesOfParametersElsewhere: each shard is told of a parameter that only another shard's row of a split INSERT has,
+// when its type is one of a user's.
+func TestOwnTypesOfParametersElsewhere(t *testing.T) {
+	s := startOwnTypes(t)
+	conn := s.connect("").PgConn()
+	params := [][]byte{[]byte("3"), []byte("ok"), []byte("1"), []byte("12"), []byte("sad"), nil}
+	const sql = "INSERT INTO t (k, m, n) VALUES ($1, $2::mood, $3), ($4, $5, $6)"
+	if r := conn.ExecParams(t.Context(), sql, params, nil, nil, nil).Read(); r.Err != nil || r.CommandTag.String() != "INSERT 0 2" {
+		t.Errorf("unnamed: %s, %v", r.CommandTag, r.Err)
+	}
+	if _, err := conn.Prepare(t.Context(), "st", sql, []uint32{23, 0, 23}); err != nil {
+		t.Fatal(err)
+	}
+	r := conn.ExecPrepared(t.Context(), "st", [][]byte{{0, 0, 0, 14}, []byte("ok"), nil, []byte("0"), []byte("sad"), nil}, []int16{1, 0, 1, 0, 0, 0}, nil).Read()
+	if r.Err != nil {
+		t.Errorf("named: %v", r.Err)
+	}
+	for shard, want := range map[int]string{1: "[[0 sad ] [3 ok 1]]", 2: "[[12 sad ] [14 ok ]]"} {
+		if got := fmt.Sprint(s.onShard(shard, "SELECT k, m, n FROM t WHERE k NOT IN (1, 2) ORDER BY k")); got != want {
+			t.Errorf("shard %d has %s", shard, got)
+		}
+	}
+}

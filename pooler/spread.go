@@ -48,6 +48,7 @@ type spread struct {
 	portal  *ownPortal  // that has rows of it left to give
 	writer  *copyWriter // of COPY TO
 	head    []byte      // what comes before its rows
+	headed  bool        // the header of the binary format was given
 	rows    int64
 	calls   int64
 	// answered: the client may know something of the answer.
@@ -233,6 +234,13 @@ func (s *spread) enterTransaction() error {
 	c := s.c
 	s.own = c.stx == nil && c.lease == nil && !s.plan.Spread.Write
 	if c.stx != nil || s.own {
+		return nil
+	}
+	if err := c.leaveParsed(); err != nil {
+		return err
+	}
+	if c.lease == nil && !s.plan.Spread.Write {
+		s.own = true
 		return nil
 	}
 	if c.lease != nil { // a transaction, or messages without a Sync, from before it could span shards

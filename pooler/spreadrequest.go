@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 
 	"neki/catalog"
+	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/pooler/fanout"
 	"neki/pooler/plan"
@@ -13,11 +16,48 @@ import (
 
 // request makes the messages that run a leg's SQL on a connection.
 func (s *spread) request(sql string, f formats) []byte {
-	out := appendParseOf(nil, sql, s.types)
+	out := appendParseOf(nil, sql, s.typesFor(sql))
 	out = s.appendBind(out, f)
 	out = append(out, 'D', 0, 0, 0, 6, 'P', 0)
 	out = append(out, 'E', 0, 0, 0, 9, 0, 0, 0, 0, 0)
 	return append(out, 'S', 0, 0, 0, 4)
+}
+
+// typesFor gives the types of the parameters for a leg's text. One that it does not mention, as a row of another shard's in
+// a split INSERT, needs some type all the same: one that takes any value.
+func (s *spread) typesFor(sql string) []uint32 {
+	var types []uint32
+	for i := range s.values.Params {
+		if i < len(s.types) && s.types[i] != 0 && s.types[i] < firstUserOID || mentionsParameter(sql, i+1) {
+			continue
+		}
+		if types == nil {
+			types = make([]uint32, len(s.values.Params))
+			copy(types, s.types)
+		}
+		types[i] = datum.TextOID
+		if formatOf(s.values.Formats, i) == 1 {
+			types[i] = datum.ByteaOID
+		}
+	}
+	if types == nil {
+		return s.types
+	}
+	return types
+}
+
+func mentionsParameter(sql string, n int) bool {
+	name := "$" + strconv.Itoa(n)
+	for rest := sql; ; {
+		_, after, found := strings.Cut(rest, name)
+		if !found {
+			return false
+		}
+		if after == "" || after[0] < '0' || after[0] > '9' {
+			return true
+		}
+		rest = after
+	}
 }
 
 // appendParseOf appends a Parse of the unnamed statement.
