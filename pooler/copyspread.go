@@ -22,7 +22,7 @@ func (s *spread) copies() bool { return s.plan.Kind == sqlparse.KindCopy }
 // copyHead begins data in the binary format: signature, flags, and the length of an extension.
 const copyHead = "PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// opening gives what comes before the rows: the description, or of COPY TO CopyOutResponse and, if any, the header. It is
+// opening gives what comes before the rows: the description, or of COPY TO CopyOutResponse and, of csv, the header. It is
 // known once rows were asked for.
 func (s *spread) opening() (head []byte, err error) {
 	if !s.copies() {
@@ -47,11 +47,7 @@ func (s *spread) beginCopyOut() ([]byte, error) {
 		format = 1
 	}
 	dst := appendCopyResponse(nil, 'H', format, len(w.columns))
-	switch {
-	case out.Binary:
-		start := len(dst)
-		dst = endMessage(append(append(dst, 'd', 0, 0, 0, 0), copyHead...), start)
-	case out.Header:
+	if out.Header {
 		dst = append(dst, w.header()...)
 	}
 	return dst, nil
@@ -59,11 +55,21 @@ func (s *spread) beginCopyOut() ([]byte, error) {
 
 // endCopyOut gives what comes behind the rows.
 func (s *spread) endCopyOut() []byte {
-	done := []byte{'c', 0, 0, 0, 4}
+	var out []byte
 	if s.plan.CopyOut != nil && s.plan.CopyOut.Binary {
-		return append([]byte{'d', 0, 0, 0, 6, 0xff, 0xff}, done...)
+		out = endMessage(append(s.beginBinary(out), 0xff, 0xff), 0)
 	}
-	return done
+	return append(out, 'c', 0, 0, 0, 4)
+}
+
+// beginBinary begins a CopyData message. The first has the header before its row, as from Postgres: some clients count on it.
+func (s *spread) beginBinary(dst []byte) []byte {
+	dst = append(dst, 'd', 0, 0, 0, 0)
+	if !s.headed {
+		s.headed = true
+		dst = append(dst, copyHead...)
+	}
+	return dst
 }
 
 // describedNames reads the names of the columns in a RowDescription message.
@@ -88,7 +94,7 @@ func (s *spread) asCopyData(rows []byte) ([]byte, error) {
 		size := int(binary.BigEndian.Uint32(rows[1:])) + 1
 		if s.plan.CopyOut.Binary { // a row has the same form in both
 			start := len(out)
-			out = endMessage(append(append(out, 'd', 0, 0, 0, 0), rows[5:size]...), start)
+			out = endMessage(append(s.beginBinary(out), rows[5:size]...), start)
 		} else {
 			values := rowTexts(rows[:size])
 			line, err := s.writer.line(func(i int) ([]byte, bool, error) { return values[i], values[i] == nil, nil })
