@@ -103,6 +103,7 @@ func (s *sharding) spreadQuery() error {
 		s.reach(&Spread{Legs: []Leg{{Route: s.routeOf(q.rows)}}, Pass: passAll})
 		return nil
 	}
+	s.a.spellGroups()
 	if done, err := s.mergeQuery(); done || err != nil {
 		return err
 	}
