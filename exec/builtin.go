@@ -51,7 +51,7 @@ var comparisons = map[string]func(int) bool{
 // comparedTypes are the prefixes of comparison functions whose operands are kept alike. The type compared by is the
 // left operand's, but numbers of mixed width go by the wider family.
 var comparedTypes = map[string]uint32{
-	"bool": datum.BoolOID, "date_": datum.DateOID, "interval_": datum.IntervalOID, "name": datum.TextOID,
+	"bool": datum.BoolOID, "bpchar": datum.BPCharOID, "date_": datum.DateOID, "interval_": datum.IntervalOID, "name": datum.TextOID,
 	"numeric_": datum.NumericOID, "oid": datum.OIDOID, "pg_lsn_": datum.LSNOID, "text": datum.TextOID,
 	"text_": datum.TextOID, "timestamp_": datum.TimestampOID, "uuid_": datum.UUIDOID,
 	"int2": datum.Int8OID, "int24": datum.Int8OID, "int28": datum.Int8OID, "int4": datum.Int8OID,

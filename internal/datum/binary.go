@@ -46,7 +46,7 @@ func ParseBinary(oid uint32, data []byte) (Datum, error) {
 		}), nil
 	case NumericOID:
 		return parseNumericBinary(data)
-	case TextOID, VarcharOID, UnknownOID:
+	case TextOID, VarcharOID, BPCharOID, UnknownOID:
 		return parseString(string(data))
 	case NameOID:
 		if len(data) >= 64 {
@@ -108,7 +108,7 @@ func AppendBinary(dst []byte, oid uint32, d Datum, session *Session) ([]byte, er
 		return binary.BigEndian.AppendUint32(dst, uint32(iv.Months)), nil
 	case NumericOID:
 		return appendNumericBinary(dst, d.Numeric()), nil
-	case TextOID, VarcharOID, UnknownOID, NameOID, JSONOID, UUIDOID, VoidOID:
+	case TextOID, VarcharOID, BPCharOID, UnknownOID, NameOID, JSONOID, UUIDOID, VoidOID:
 		return append(dst, d.Text()...), nil
 	case JSONBOID:
 		return append(append(dst, 1), d.Text()...), nil

@@ -37,12 +37,17 @@ func Compare(oid uint32, a, b Datum) int {
 		return CompareInterval(a.Interval(), b.Interval())
 	case TextOID, VarcharOID, UnknownOID, NameOID, UUIDOID:
 		return strings.Compare(a.Text(), b.Text())
+	case BPCharOID:
+		return strings.Compare(trimBlanks(a.Text()), trimBlanks(b.Text()))
 	}
 	if elem := Elem(oid); elem != 0 {
 		return compareArrays(elem, a.Array(), b.Array())
 	}
 	return 0
 }
+
+// trimBlanks leaves out what a character(n) is padded with, and which counts for nothing.
+func trimBlanks(s string) string { return strings.TrimRight(s, " ") }
 
 // CompareFloat orders NaN above all else and equal to itself.
 func CompareFloat(a, b float64) int {
@@ -138,6 +143,9 @@ func AppendKey(dst []byte, oid uint32, d Datum) []byte {
 		return dst
 	}
 	s := d.Text()
+	if oid == BPCharOID {
+		s = trimBlanks(s)
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(s)))
 	return append(dst, s...)
 }

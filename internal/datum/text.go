@@ -38,7 +38,7 @@ func ParseText(oid uint32, s string, session *Session) (Datum, error) {
 		return parseFloat(s, 32, oid)
 	case NumericOID:
 		return parseNumeric(s)
-	case TextOID, VarcharOID, UnknownOID:
+	case TextOID, VarcharOID, BPCharOID, UnknownOID:
 		return parseString(s)
 	case NameOID:
 		return parseString(CutName(s))
@@ -233,7 +233,7 @@ func AppendText(dst []byte, oid uint32, d Datum, session *Session) ([]byte, erro
 		return appendFloat(dst, d.Float(), 32), nil
 	case NumericOID:
 		return appendNumeric(dst, d.Numeric()), nil
-	case TextOID, VarcharOID, UnknownOID, NameOID, JSONOID, JSONBOID, VoidOID:
+	case TextOID, VarcharOID, BPCharOID, UnknownOID, NameOID, JSONOID, JSONBOID, VoidOID:
 		return append(dst, d.Text()...), nil
 	case DateOID:
 		return appendDate(dst, d.Int()), nil

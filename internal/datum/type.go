@@ -98,6 +98,7 @@ var types = [...]typeInfo{
 	{Float8OID, Float8ArrayOID, "double precision", 8},
 	{UnknownOID, 0, "unknown", -2},
 	{VarcharOID, VarcharArrayOID, "character varying", -1},
+	{BPCharOID, pgtype.BPCharArrayOID, "character", -1},
 	{DateOID, DateArrayOID, "date", 4},
 	{TimestampOID, TimestampArrayOID, "timestamp without time zone", 8},
 	{TimestamptzOID, TimestamptzArrayOID, "timestamp with time zone", 8},
@@ -163,6 +164,8 @@ func (t Type) String() string {
 		switch t.OID {
 		case VarcharOID:
 			return "character varying(" + strconv.Itoa(int(t.Typmod-4)) + ")"
+		case BPCharOID:
+			return "character(" + strconv.Itoa(int(t.Typmod-4)) + ")"
 		case NumericOID:
 			precision, scale := NumericTypmod(t.Typmod)
 			return "numeric(" + strconv.Itoa(int(precision)) + "," + strconv.Itoa(int(scale)) + ")"
