@@ -30,12 +30,18 @@ func startTwoShards(t testing.TB, o gatewayOptions) *shards {
 // learn makes the gateway read what it must know of the test's database.
 func (s *shards) learn() {
 	s.t.Helper()
+	s.learnOf("public", "home")
+}
+
+// learnOf waits until the gateway knows a table.
+func (s *shards) learnOf(schema, name string) {
+	s.t.Helper()
 	db := s.server.dbs.get(s.dbname)
 	eventually(s.t, "functions known", func() bool { return db.functions.Loaded() })
 	eventually(s.t, "relations known", func() bool {
 		_ = db.relations.Refresh()
 		table, err := db.relations.Table()
-		return err == nil && table.Rel("public", "home", nil) != nil
+		return err == nil && table.Rel(schema, name, nil) != nil
 	})
 }
 
