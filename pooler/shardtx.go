@@ -57,6 +57,9 @@ func (c *Session) controlsOwn(p *plan.Plan) bool {
 	if !p.Kind.IsTransaction() && !c.setsAll(p) {
 		return false
 	}
+	if c.status == 'E' && c.lease == nil { // the gateway itself has failed it
+		return true
+	}
 	return len(c.stx.members) != 1 && (len(c.stx.members) > 0 || p.Kind.IsTransaction()) || c.stx.implicit || c.stx.lost
 }
 

@@ -212,3 +212,35 @@ func TestOwnTypesOfParametersElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestRollbackOfWhatTheGatewayFailed: a transaction that is on one shard so far, and fails in the gateway, ends like any other.
+func TestRollbackOfWhatTheGatewayFailed(t *testing.T) {
+	s := startOwnTypes(t)
+	conn := s.connect("")
+	for _, fails := range []string{
+		"SELECT 1 FROM t FULL JOIN u ON t.n = u.id WHERE t.m IS NULL",
+		"MERGE INTO t USING u ON t.n = u.id WHEN MATCHED THEN DELETE", "DELETE FROM t USING u WHERE t.n = u.id",
+		"SELECT m, count(*) FROM t GROUP BY m ORDER BY m", "UPDATE t SET k = k + 1",
+	} {
+		for _, end := range []string{"ROLLBACK", "COMMIT", "ROLLBACK TO a"} {
+			simple(t, conn, "BEGIN; SAVEPOINT a")
+			simple(t, conn, "UPDATE t SET v = 'w' WHERE k = 2")
+			simpleErr := error(nil)
+			if len(fails)%2 == 0 {
+				_, simpleErr = trySimple(conn, fails)
+			} else {
+				simpleErr = conn.PgConn().ExecParams(t.Context(), fails, nil, nil, nil, nil).Read().Err
+			}
+			if _, err := trySimple(conn, end); err != nil || conn.PgConn().TxStatus() == 'E' {
+				t.Fatalf("%s after %q (%v): %v", end, fails, simpleErr, err)
+			}
+			if _, err := trySimple(conn, "ROLLBACK"); err != nil {
+				t.Fatal(err)
+			}
+			if got := one(t, conn, "SELECT count(*) FROM t WHERE v = 'w'"); got != "0" && simpleErr != nil {
+				t.Errorf("%s after %q leaves %s rows", end, fails, got)
+			}
+			simple(t, conn, "UPDATE t SET v = 'v'")
+		}
+	}
+}
