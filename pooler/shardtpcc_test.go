@@ -101,7 +101,7 @@ func TestShardsTPCC(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range tpccClients {
 				c := &tpccClient{t: t, conn: s.connect("-c __neki.tx_mode=" + mode), rand: rand.New(rand.NewPCG(1, uint64(i))), home: 1 + i%tpccWarehouses}
-				wg.Go(func() { c.work(envInt("NEKI_TPCC_ROUNDS", 8), &done, &retried) })
+				wg.Go(func() { c.work(envInt("NEKI_TPCC_ROUNDS", 5), &done, &retried) })
 			}
 			wg.Wait()
 			t.Logf("%d transactions, %d begun anew", done.Load(), retried.Load())
