@@ -365,6 +365,14 @@ func (c *Session) runSegment(end byte) error {
 	}
 	for attempt := 0; ; attempt++ {
 		sc, err := c.connection(role, shard, snap, attempt)
+		if err != nil && c.outOfDate() {
+			for i := range w.ops {
+				if o := &w.ops[i]; o.plan != nil {
+					o.plan = c.replan(o.plan, o)
+				}
+			}
+			return c.runSegment(end)
+		}
 		if err != nil {
 			return c.failLocally(pgerr.From(err), end)
 		}

@@ -69,6 +69,7 @@ func (c *Session) acquirePrimary(shard string) error {
 	if err == nil || !unreachable(err) {
 		return err
 	}
+	revision := c.srv.cfg.Cluster.Snapshot().TopologyDocument.Revision
 	deadline := c.begun.Add(c.srv.params.Load().BufferWindow)
 	size := len(c.lend().in)
 	if !c.srv.holds.enter(shard, size) {
@@ -84,9 +85,21 @@ func (c *Session) acquirePrimary(shard string) error {
 			return err
 		}
 		changed = c.srv.cfg.Cluster.Changed()
+		if c.srv.cfg.Cluster.Snapshot().TopologyDocument.Revision != revision {
+			c.outdated = true
+			return noServingPrimary(shard, errors.New("the data topology has changed while the statement waited for one"))
+		}
 		err = c.tryPrimary(shard)
 	}
 	return err
+}
+
+// outOfDate reports whether the statement in hand must be planned anew: the data topology has changed while it waited for a
+// primary, and nothing of it was sent.
+func (c *Session) outOfDate() bool {
+	outdated := c.outdated && c.status == 'I' && !c.open && c.stx == nil && c.home == nil
+	c.outdated = false
+	return outdated
 }
 
 // tryPrimary leases a connection to the shard's primary.

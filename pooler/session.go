@@ -87,11 +87,12 @@ type Session struct {
 	ownPortals map[string]*ownPortal
 	parsing    []parsing
 
-	shards []shardState
-	pool   *backend.Pool   // used last
-	ticket *backend.Ticket // for waiting in its queue; nil until it did
-	avoid  string          // the replica that has just failed the present statement
-	moves  int             // how often the present statement was run again though nothing said that its primary changes
+	shards   []shardState
+	pool     *backend.Pool   // used last
+	ticket   *backend.Ticket // for waiting in its queue; nil until it did
+	avoid    string          // the replica that has just failed the present statement
+	outdated bool            // the data topology has changed while the statement in hand waited
+	moves    int             // how often the present statement was run again though nothing said that its primary changes
 
 	sub       *subscription // to what the hub of the database hears; nil until the session listens
 	claimed   claim         // its connection's notifications are known to be the session's

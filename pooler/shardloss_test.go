@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -206,4 +207,56 @@ func TestShardsLowDisk(t *testing.T) {
 	}
 	low(false)
 	simple(t, conn, "INSERT INTO t (k) VALUES (1), (2), (3), (4)")
+}
+
+// TestShardsHeldAndMoved: a statement that waits for a primary while the data topology changes goes where its rows are then.
+func TestShardsHeldAndMoved(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	leader := s.live.Snapshot().PrimaryOf("sh1").ID
+	rule := catalog.Rule{Term: 1, Leader: leader, Cohort: []string{leader}}
+	put := func(phase string) {
+		t.Helper()
+		rule.Phase = phase
+		rev, err := catalog.PutRule(t.Context(), s.store, testCluster, "sh1", rule, rule.ModRev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule.ModRev = rev
+		eventually(t, phase, func() bool { r := s.live.Snapshot().Rule("sh1"); return r != nil && r.ModRev == rev })
+	}
+	original := string(s.live.Snapshot().TopologyDocument.Document)
+	moved := strings.Replace(original, `"shard_uid":"sh1","end":"0000000000000002"`, `"shard_uid":"sh2","end":"0000000000000002"`, 1)
+	if moved == original {
+		t.Fatal("nothing is moved in", original)
+	}
+	place := func(document string) {
+		t.Helper()
+		rev, err := catalog.PutTopology(t.Context(), s.store, testCluster, catalog.TopologyDocument{Document: []byte(document)}, catalog.AnyRev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the topology is known", func() bool { return s.live.Snapshot().TopologyDocument.Revision == rev })
+	}
+	held := func() (n int) {
+		s.server.holds.each(func(_ string, statements, _ int) { n += statements })
+		return n
+	}
+	s.onShard(2, "INSERT INTO t (k, n) VALUES (1, 0)") // as if it had been moved there
+	conn := s.connect("")
+	for name, run := range runners {
+		put(catalog.PhaseSwitching)
+		done := make(chan error, 1)
+		go func() { done <- run(conn, "UPDATE t SET n = n + 1 WHERE k = 1") }()
+		eventually(t, "it waits for the primary of sh1", func() bool { return held() == 1 })
+		place(moved)
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := s.onShard(2, "SELECT n FROM t WHERE k = 1")[0][0]; got != "1" {
+			t.Errorf("%s: the row on sh2 has %s", name, got)
+		}
+		s.onShard(2, "UPDATE t SET n = 0")
+		put(catalog.PhaseActive)
+		place(original)
+	}
 }

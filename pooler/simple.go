@@ -55,11 +55,30 @@ func (c *Session) query(m message) error {
 			w.text = nil
 		}
 	}
-	if c.allServers(parts) && c.refusedReset(parts) < 0 &&
-		(len(parts) == 1 || len(snap.Shards) == 1 || !c.severalParts(text, parts, snap)) {
+	if c.oneServer(text, parts, snap) {
 		return c.forwardQuery(text, raw, parts, snap)
 	}
 	return c.runParts(text, parts, snap)
+}
+
+// planAgain runs a string whose plans are out of date.
+func (c *Session) planAgain(text, raw []byte) error {
+	snap := c.srv.cfg.Cluster.Snapshot()
+	parts, err := c.planAll(nil, text, snap)
+	if err != nil {
+		return c.refuseQuery(pgerr.From(err))
+	}
+	c.work.parts = parts
+	if c.oneServer(text, parts, snap) {
+		return c.forwardQuery(text, raw, parts, snap)
+	}
+	return c.runParts(text, parts, snap)
+}
+
+// oneServer reports whether one server answers the whole string.
+func (c *Session) oneServer(text []byte, parts []plan.Part, snap *catalog.Snapshot) bool {
+	return c.allServers(parts) && c.refusedReset(parts) < 0 &&
+		(len(parts) == 1 || len(snap.Shards) == 1 || !c.severalParts(text, parts, snap))
 }
 
 // planAll plans the statements of a string; one that the session has run lately, but for its literals, at once.
@@ -128,6 +147,9 @@ func (c *Session) forwardQuery(text, raw []byte, parts []plan.Part, snap *catalo
 	c.stayHome(parts)
 	for attempt := 0; ; attempt++ {
 		sc, err := c.connection(role, shard, snap, attempt)
+		if err != nil && c.outOfDate() {
+			return c.planAgain(text, raw)
+		}
 		if err != nil {
 			return c.refuseQuery(pgerr.From(err))
 		}

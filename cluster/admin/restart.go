@@ -94,7 +94,7 @@ func (l *leader) awaitServing(ctx context.Context, s *restart, n *catalog.Node, 
 	defer cancel()
 	for {
 		st, err := l.a.client(n).Status(limited)
-		if err == nil && st.Server.Up && strconv.Itoa(st.PID) != before && serves(&st) {
+		if err == nil && st.Member.Hold == "" && st.Server.Up && strconv.Itoa(st.PID) != before && serves(&st) {
 			s.step(1, "%s serves again", n.ID)
 			return nil
 		}
