@@ -98,6 +98,10 @@ func TestRestoreCluster(t *testing.T) {
 	}
 	run(t, conn, "INSERT INTO plain VALUES ('before')")
 	run(t, conn, "UPDATE t SET v = 'changed' WHERE id < 10")
+	direct := c.mustConnect(t, "port="+strings.Join(rowsOf(t, conn, "SELECT port FROM neki.nodes WHERE node = 'sh1-a'"), ""), "sslmode=prefer")
+	for _, gid := range []string{"mine", "neki:dev:gw:1:1"} { // the second one as a gateway does; the running cluster ends it soon
+		run(t, direct, "BEGIN; INSERT INTO plain VALUES ('in doubt'); PREPARE TRANSACTION '"+gid+"'")
+	}
 	var between time.Time
 	if err := conn.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&between); err != nil {
 		t.Fatal(err)
@@ -107,6 +111,7 @@ func TestRestoreCluster(t *testing.T) {
 	}
 	run(t, conn, "DELETE FROM t WHERE id < 5")
 	run(t, conn, "INSERT INTO plain VALUES ('after')")
+	run(t, direct, "ROLLBACK PREPARED 'mine'")
 
 	into := filepath.Join(c.dir, "restored")
 	run(t, conn, "CALL neki.restore_cluster($1, $2)", between, into)
@@ -141,6 +146,9 @@ func checkRestored(t *testing.T, conn *pgx.Conn) {
 	}
 	if d := cmp.Diff([]string{"before"}, rowsOf(t, conn, "SELECT v FROM plain")); d != "" {
 		t.Errorf("rows of plain: %s", d)
+	}
+	if d := cmp.Diff([]string{"mine"}, rowsOf(t, conn, "SELECT gid FROM pg_prepared_xacts")); d != "" {
+		t.Errorf("prepared transactions: %s", d)
 	}
 	for id := 300; id < 320; id++ {
 		run(t, conn, "INSERT INTO t VALUES ($1, 'new')", id)

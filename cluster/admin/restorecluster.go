@@ -60,10 +60,15 @@ func (l *leader) restoreCluster(ctx context.Context, j catalog.Job, r *Report) e
 			return err
 		}
 	}
+	inDoubt := 0
 	for _, s := range restored {
+		inDoubt += s.Recovered.Recovered.RolledBack
 		if s.Recovered.Recovered.Short {
 			how = fmt.Sprintf("shard %s ends before that, at its last archived commit; %s", s.Shard, how)
 		}
+	}
+	if inDoubt > 0 {
+		how = fmt.Sprintf("%d parts of transactions over several shards that were in doubt then are rolled back; %s", inDoubt, how)
 	}
 	r.Step(1, "%d shards as of %s are in %s; %s", len(restored), args.Target.UTC().Format(time.RFC3339Nano), args.Into, how)
 	return nil

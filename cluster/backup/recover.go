@@ -37,7 +37,9 @@ type Recovered struct {
 	LastCommit time.Time   `json:"last_commit,omitzero"`
 	// Short: the archive ends before Target; what it has is there.
 	Short    bool `json:"short,omitempty"`
-	Prepared int  `json:"prepared,omitempty"` // transactions that were prepared and are not decided
+	Prepared int  `json:"prepared,omitempty"` // transactions that clients had prepared by themselves and not ended: they still are
+	// RolledBack counts parts of transactions over several shards that were in doubt then.
+	RolledBack int `json:"rolled_back,omitempty"`
 }
 
 // Run restores the newest backup that ended before the target, replays WAL up to the target, and leaves a stopped
@@ -251,6 +253,44 @@ func (c *Recovery) finish(ctx context.Context, out *Recovered) error {
 		}
 		out.LastCommit = time.UnixMicro(int64(seconds * 1e6)).UTC()
 	}
+	if out.RolledBack, err = c.rollBack(ctx, conn); err != nil {
+		return err
+	}
+	out.Prepared -= out.RolledBack
 	_, err = conn.Exec(ctx, restoredRow).ReadAll()
 	return err
+}
+
+// rollBack ends what gateways had prepared and not committed on this shard by then. Who would decide on it is none of the new
+// cluster, and its locks would stay.
+func (c *Recovery) rollBack(ctx context.Context, conn *pgconn.PgConn) (count int, err error) {
+	found := conn.ExecParams(ctx, "SELECT gid, database FROM pg_prepared_xacts", nil, nil, nil, nil).Read()
+	if found.Err != nil {
+		return 0, found.Err
+	}
+	for _, row := range found.Rows {
+		gid, database := string(row[0]), string(row[1])
+		if _, _, _, ours := catalog.ParseGID(gid); !ours {
+			continue
+		}
+		if err := c.rollBackIn(ctx, database, gid); err != nil {
+			return count, fmt.Errorf("prepared transaction %s: %w", gid, err)
+		}
+		count++
+	}
+	return count, nil
+}
+
+func (c *Recovery) rollBackIn(ctx context.Context, database, gid string) error {
+	conn, err := pgconn.Connect(ctx, c.Instance.LocalDSN(database))
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	for _, sql := range []string{"SET synchronous_commit = local", "ROLLBACK PREPARED '" + strings.ReplaceAll(gid, "'", "''") + "'"} {
+		if _, err := conn.Exec(ctx, sql).ReadAll(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
