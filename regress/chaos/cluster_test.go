@@ -53,6 +53,7 @@ type cluster struct {
 	http    *http.Client
 	wrapped string // directory of the real server programs
 	disks   []func() error
+	archive string // directory of backups and WAL; "" = none are kept
 	paused  []*node // whose replay was paused
 }
 
@@ -92,6 +93,12 @@ func root() string {
 // newCluster starts a cluster and waits until it is whole.
 func newCluster(t testing.TB, shards int, disks ...disk) *cluster {
 	t.Helper()
+	return newClusterWith(t, shards, false, disks...)
+}
+
+// newClusterWith starts one that keeps backups and WAL, or does not.
+func newClusterWith(t testing.TB, shards int, archive bool, disks ...disk) *cluster {
+	t.Helper()
 	bin := os.Getenv("NEKI_BIN")
 	if bin == "" {
 		if os.Getenv("CI") == "true" {
@@ -111,6 +118,9 @@ func newCluster(t testing.TB, shards int, disks ...disk) *cluster {
 	c := &cluster{
 		t: t, dir: dir, bin: bin, began: time.Now(), starter: newStarter(), links: map[string]*link{}, wrapped: inst.BinDir,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}},
+	}
+	if archive {
+		c.archive = filepath.Join(dir, "archive")
 	}
 	if err := c.start(shards, disks); err != nil {
 		c.dump()
@@ -208,6 +218,9 @@ func (c *cluster) part(command, name, more string, args ...any) (*program, error
 	c.links[k.name] = k
 	text := fmt.Sprintf("cluster: %s\nid: %s\nlog-level: info\netcd: {endpoints: [\"unix://%s\"]}\n", clusterName, name, socket) +
 		fmt.Sprintf(more, args...) + "\n"
+	if c.archive != "" && command != "gateway" {
+		text += fmt.Sprintf("backup: {directory: %s, interval: \"0\"}\n", c.archive)
+	}
 	if err := os.WriteFile(c.conf(name+".yaml"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -277,11 +290,11 @@ func (c *cluster) wrap(bin, address string) error {
 	return nil
 }
 
-// linkNodes makes the links by which the members of a shard replicate from each other.
+// linkNodes makes the links by which the members of a shard replicate from each other, those that are not there yet.
 func (c *cluster) linkNodes() error {
 	for _, from := range c.nodes {
 		for _, to := range c.nodes {
-			if from == to || from.shard != to.shard {
+			if from == to || from.shard != to.shard || c.wal(from, to) != nil {
 				continue
 			}
 			port := strconv.Itoa(to.port)
