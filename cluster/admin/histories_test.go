@@ -2,8 +2,11 @@ package admin_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +17,94 @@ import (
 	"neki/catalog"
 	"neki/catalog/memstore"
 	"neki/cluster/backup"
+	"neki/cluster/decide"
 )
+
+// H10: a replica was away over a change of the lead, and needs the archive. That holds what it must not follow: a segment that an
+// old primary wrote after it was replaced, and the beginning of a timeline that came to nothing. It comes back all the same, its
+// data as it is.
+func TestH10ForeignHistoriesInTheArchive(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	w := newWorld(t, store)
+	w.settings, w.timing, w.pace = fewSegments, hasty(), 5*time.Millisecond
+	dir := w.withArchive()
+	a, agents, ws, end := failoverWorld(t, w)
+	live, away := a.Live(), members[2]
+	w.end(agents[away])
+	if err := w.servers[away].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.until(live, away+" out of the cohort", func(s *catalog.Snapshot) bool {
+		return !strings.Contains(strings.Join(s.Rule("sh1").Cohort, " "), away)
+	})
+	w.switchTo(live, members[1], 1)
+	at := w.status(live, members[1]).Server.ReceiveLSN
+	w.fillLog(members[1], 4)
+	w.archivedAll(live, members[1])
+	w.exec(members[1], "CHECKPOINT")
+	w.until(live, "loss of what "+away+" needs", func(*catalog.Snapshot) bool {
+		return w.status(live, members[1]).Server.OldestLSN > at
+	})
+	id := w.servers[members[1]].SystemID()
+	wal := filepath.Join(dir, clusterName, "sh1", id, "wal")
+	var newest string
+	old, err := filepath.Glob(filepath.Join(wal, "00000001", "*"))
+	if err != nil || len(old) == 0 {
+		t.Fatalf("segments of timeline 1: %v, %v", old, err)
+	}
+	newest = old[len(old)-1]
+	last, ok := backup.ParseSegment(filepath.Base(newest)[:24], backup.DefaultSegmentSize)
+	if !ok {
+		t.Fatal(newest)
+	}
+	content, err := os.ReadFile(newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(6) { // one of them is where the replica would look
+		s := backup.Segment{Timeline: 1, Number: last.Number + 1 + n}
+		w.put(filepath.Join(wal, "00000001", s.Name(backup.DefaultSegmentSize)+".gz"), content)
+	}
+	w.put(filepath.Join(wal, "00000003.history"), fmt.Appendf(nil, "1\t%s\tno recovery target specified\n", catalog.LSN(at)))
+	w.put(filepath.Join(wal, "00000009.history"), fmt.Appendf(nil, "2\t%s\tno recovery target specified\n", catalog.LSN(at)))
+
+	w.agent("sh1", away, catalog.RoleReplica, false)
+	w.until(live, away+" streaming again", func(s *catalog.Snapshot) bool { return healthy(s, members[1], members[0], away) })
+	if n, st := live.Snapshot().Node(away), w.status(live, away); n.Request != "" || st.Filled != nil || st.Server.Timeline != 2 {
+		t.Errorf("%+v, filled %+v, timeline %d", n, st.Filled, st.Server.Timeline)
+	}
+	log, err := os.ReadFile(w.servers[away].LogFile())
+	if err != nil || strings.Contains(string(log), "is not a child of this server's history") {
+		t.Errorf("the log of %s: %v\n%s", away, err, log)
+	}
+	ws.progress(20)
+	end()
+	for _, m := range members {
+		ws.check(m)
+	}
+}
+
+// put writes a file as the archive's owner would.
+func (w *world) put(path string, content []byte) {
+	w.t.Helper()
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// switchTo gives the lead to a node.
+func (w *world) switchTo(live *catalog.Live, node string, term int64) {
+	w.t.Helper()
+	o := catalog.Operation{ID: "to-" + node, Kind: catalog.OpSwitchover, Candidate: node, FromTerm: term, Timeout: time.Minute}
+	if _, err := catalog.PutOperation(w.soon(), w.store, clusterName, "sh1", o); err != nil {
+		w.t.Fatal(err)
+	}
+	w.until(live, "lead of "+node, func(s *catalog.Snapshot) bool {
+		r := s.Rule("sh1")
+		return r.Leader == node && r.Term > term && r.Phase == decide.PhaseActive && healthy(s, node)
+	})
+}
 
 // slowArchive takes its time with histories, and remembers what it was given.
 type slowArchive struct {
