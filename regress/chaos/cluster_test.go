@@ -53,7 +53,7 @@ type cluster struct {
 	http    *http.Client
 	wrapped string // directory of the real server programs
 	disks   []func() error
-	archive string // directory of backups and WAL; "" = none are kept
+	archive string  // directory of backups and WAL; "" = none are kept
 	paused  []*node // whose replay was paused
 }
 
