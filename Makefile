@@ -24,7 +24,7 @@ build: ## Build bin/neki
 test: setup-test build ## Run every test: unit tests under the race detector, then the suites of regress/ against a cluster
 	$(GO) test -race -shuffle=on -timeout 20m $$($(UNIT) | grep -v /cluster/decide/sim)
 	$(GO) test -shuffle=on -timeout 20m ./internal/pgwire ./pooler/plan # race builds leave out the raw sockets, and the counts of allocations
-	$(GO) test -shuffle=on -timeout 20m -run 'Allocate|Sequences|Malformed' ./pooler
+	$(GO) test -shuffle=on -timeout 20m -run 'Allocate|Sequences|Malformed|Oracle|Merged' ./pooler
 	$(GO) test -shuffle=on -timeout 20m ./cluster/decide/sim # one goroutine a world: nothing to race, and it is five times slower so
 	$(MAKE) --no-print-directory regress-only
 	NEKI_BIN=bin/neki $(GO) test -short -count=1 -timeout 10m ./regress/chaos/... # alone: what it breaks must not slow others down

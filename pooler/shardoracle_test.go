@@ -2,71 +2,63 @@ package pooler
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"neki/internal/pgerr"
 )
 
-const oracleTopology = `{
- "databases": {"DB": {"default_shard_group": "main", "schemas": {"public": {
-   "tables": {
-     "t": {"shard_group": "data", "shard_index": "by_k"}, "u": {"shard_group": "data", "shard_index": "by_tk"},
-     "w": {"shard_group": "data", "shard_index": "by_name"}
-   },
-   "reference_tables": {"ref": {"shard_groups": ["data"]}}
- }}}},
- "shard_groups": [{"uid": "main", "key_ranges": [{"shard_uid": "sh1"}]}, RANGES],
- "shard_indexes": {"by_k": {"type": "xxhash", "columns": ["k"]}, "by_tk": {"type": "xxhash", "columns": ["tk"]},
-   "by_name": {"type": "xxhash", "columns": ["name"]}},
- "authoritative_shard_group": "main"
-}`
+// oracleWorkers run at once, each with a schema of its own.
+const oracleWorkers = 6
 
-const oneRange = `{"uid": "data", "key_ranges": [{"shard_uid": "sh1"}]}`
-
-const fourRanges = `{"uid": "data", "key_ranges": [
-  {"shard_uid": "sh1", "end": "4000000000000000"}, {"shard_uid": "sh2", "start": "4000000000000000", "end": "8000000000000000"},
-  {"shard_uid": "sh3", "start": "8000000000000000", "end": "c000000000000000"}, {"shard_uid": "sh4", "start": "c000000000000000"}]}`
-
-const oracleSchema = `CREATE TABLE t (k int PRIMARY KEY, v text COLLATE "C", n int8, d numeric, at timestamp, b bool);
-CREATE TABLE u (tk int8 NOT NULL, id int NOT NULL, v text COLLATE "C", n int, x text, PRIMARY KEY (tk, id));
-CREATE TABLE w (name text COLLATE "C" PRIMARY KEY, n int, tk int);
-CREATE TABLE ref (id int PRIMARY KEY, label text COLLATE "C", n numeric(8,2));
-CREATE TABLE home (id int PRIMARY KEY, v text COLLATE "C", n int)`
-
-// TestShardOracle runs random statements on plain Postgres and through the gateway, with all on one shard and on four: both
-// answer alike, or the gateway says that it can't. NEKI_ORACLE_STATEMENTS and NEKI_ORACLE_SEED make it longer, or another.
+// TestShardOracle runs generated statements on plain Postgres and through gateways before one shard and before four: all
+// answer alike (rows, names and types of columns, tag, SQLSTATE), or a gateway says NK013 or 0A000. NEKI_ORACLE_STATEMENTS
+// and NEKI_ORACLE_SEED make it longer, or another; a failure tells both, and what to repeat it takes.
 func TestShardOracle(t *testing.T) {
-	count, seed := envInt("NEKI_ORACLE_STATEMENTS", 2000), uint64(envInt("NEKI_ORACLE_SEED", 1))
-	for _, c := range []struct {
-		name, ranges string
-		shards       int
-	}{{"one", oneRange, 1}, {"four", fourRanges, 4}} {
-		t.Run(c.name, func(t *testing.T) {
-			s := startShards(t, c.shards, strings.Replace(oracleTopology, "RANGES", c.ranges, 1), gatewayOptions{})
-			s.everywhere(oracleSchema)
-			s.learn()
-			o := &oracle{
-				t: t, s: s, rand: rand.New(rand.NewPCG(seed, uint64(c.shards))), plain: s.plain.PgConn(),
-				conn: s.connect("").PgConn(), refused: map[string]int{},
-			}
-			o.load()
-			for o.run < count && !t.Failed() {
-				o.step()
-			}
-			o.report()
-		})
+	count := envInt("NEKI_ORACLE_STATEMENTS", 20_000)
+	if raceEnabled && os.Getenv("NEKI_ORACLE_STATEMENTS") == "" {
+		count = 1_200
 	}
+	seed := envInt("NEKI_ORACLE_SEED", 1)
+	var schemas []*worldSchema
+	var ddl []string
+	for i := range oracleWorkers {
+		w := newWorldSchema("s"+strconv.Itoa(i+1), rand.New(rand.NewPCG(uint64(seed), uint64(i))))
+		schemas, ddl = append(schemas, w), append(ddl, w.ddl())
+	}
+	four := startShards(t, 4, worldDocument(schemas, fourRanges), gatewayOptions{})
+	one := startShards(t, 1, worldDocument(schemas, oneRange), gatewayOptions{})
+	for _, s := range []*shards{four, one} {
+		for i := range s.servers {
+			s.onShard(i+1, strings.Join(ddl, ";\n"))
+		}
+		s.learnOf("s1", "h")
+	}
+	simple(t, four.plain, strings.Join(ddl, ";\n"))
+	o := &oracleRun{seed: seed, refused: map[string]int{}, examples: map[string]string{}}
+	var wg sync.WaitGroup
+	for i, w := range schemas {
+		worker := newOracleWorker(t, o, i, w, four, one)
+		wg.Go(func() { worker.work(count / oracleWorkers) })
+	}
+	wg.Wait()
+	o.report(t)
 }
+
+// oracleChecks: all rows are compared after one of so many changes, beside what the changes give.
+var oracleChecks = envInt("NEKI_ORACLE_CHECKS", 12)
 
 func envInt(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -75,454 +67,519 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-type oracle struct {
-	t           *testing.T
-	s           *shards
-	rand        *rand.Rand
-	plain, conn *pgconn.PgConn
-	run, errors int
-	refused     map[string]int
-	first       map[string]string
-	last        string
+// oracleRun is what all workers count. mu guards it.
+type oracleRun struct {
+	mu                 sync.Mutex
+	seed               int
+	run, errors, wrong int
+	refused            map[string]int
+	examples           map[string]string
 }
 
-// oracleAnswer is what a statement gave.
-type oracleAnswer struct {
-	rows       []string
-	tag, state string
-	message    string
-}
-
-func (o *oracle) ask(conn *pgconn.PgConn, sql string, extended bool) oracleAnswer {
-	ctx, cancel := context.WithTimeout(o.t.Context(), 30*time.Second)
-	defer cancel()
-	var a oracleAnswer
-	var r *pgconn.Result
-	if extended {
-		text, params := withParameter(sql)
-		r = conn.ExecParams(ctx, text, params, nil, nil, []int16{1}).Read()
-	} else {
-		results, err := conn.Exec(ctx, sql).ReadAll()
-		switch {
-		case err != nil:
-			r = &pgconn.Result{Err: err}
-		case len(results) != 1:
-			o.t.Fatalf("%d results of %s", len(results), sql)
-		default:
-			r = results[0]
-		}
-	}
-	if r.Err != nil {
-		a.state, a.message = pgerr.Code(r.Err), r.Err.Error()
-		var pg *pgconn.PgError
-		if ok := asPgError(r.Err, &pg); ok {
-			a.state, a.message = pg.Code, pg.Message+" "+pg.Detail
-		}
-		return a
-	}
-	a.tag = r.CommandTag.String()
-	var head strings.Builder
-	for _, f := range r.FieldDescriptions {
-		fmt.Fprintf(&head, "%s/%d ", f.Name, f.DataTypeOID)
-	}
-	a.message = head.String()
-	for _, row := range r.Rows {
-		var b strings.Builder
-		for _, cell := range row {
-			if cell == nil {
-				b.WriteString("NULL|")
-			} else {
-				fmt.Fprintf(&b, "%q|", cell)
-			}
-		}
-		a.rows = append(a.rows, b.String())
-	}
-	return a
-}
-
-var keyValue = regexp.MustCompile(`(\.k|\.tk|\.id) = (\d+)`)
-
-// withParameter makes a parameter of every other statement's first key.
-func withParameter(sql string) (string, [][]byte) {
-	m := keyValue.FindStringSubmatchIndex(sql)
-	if m == nil || len(sql)%2 == 0 {
-		return sql, nil
-	}
-	return sql[:m[4]] + "$1" + sql[m[5]:], [][]byte{[]byte(sql[m[4]:m[5]])}
-}
-
-func asPgError(err error, to **pgconn.PgError) bool {
-	for err != nil {
-		if pg, ok := err.(*pgconn.PgError); ok { //nolint:errorlint // unwrapped here
-			*to = pg
-			return true
-		}
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok {
-			return false
-		}
-		err = u.Unwrap()
-	}
-	return false
-}
-
-// compare runs a statement on both sides.
-func (o *oracle) compare(sql string, ordered bool) {
-	o.run++
-	extended := o.rand.IntN(2) == 0
-	got := o.ask(o.conn, sql, extended)
-	if got.state == pgerr.NotImplemented || got.state == pgerr.FeatureNotSupported {
-		o.refused[got.message]++
-		if o.first == nil {
-			o.first = map[string]string{}
-		}
-		if o.first[got.message] == "" {
-			o.first[got.message] = sql
-			if strings.Contains(got.message, "[111]") {
-				o.t.Logf("before [111]: %s", o.last)
-			}
-		}
-		return
-	}
-	o.last = fmt.Sprint(extended, got.state, " ", sql)
-	want := o.ask(o.plain, sql, extended)
-	if !ordered {
-		slices.Sort(got.rows)
-		slices.Sort(want.rows)
-	}
-	if want.state != "" {
-		o.errors++
-	}
-	if got.state != want.state || got.tag != want.tag || !slices.Equal(got.rows, want.rows) || want.state == "" && got.message != want.message {
-		o.t.Errorf("statement %d, extended %v:\n%s\ngateway:  %s %s %s\n  %s\npostgres: %s %s %s\n  %s", o.run, extended, sql,
-			got.state, got.tag, got.message, strings.Join(got.rows, "\n  "), want.state, want.tag, want.message, strings.Join(want.rows, "\n  "))
-		for _, again := range []bool{false, true, extended} {
-			got = o.ask(o.conn, sql, again)
-			o.t.Logf("again, extended %v: %s %s %s %d rows", again, got.state, got.tag, got.message, len(got.rows))
-		}
-	}
-}
-
-func (o *oracle) report() {
+func (o *oracleRun) report(t *testing.T) {
 	total := 0
 	for _, n := range o.refused {
 		total += n
 	}
-	o.t.Logf("%d statements, %d errors, %d refused (%.1f %%)", o.run, o.errors, total, 100*float64(total)/float64(o.run))
-	for m, n := range o.refused {
-		o.t.Logf("%4d %s\n     e.g. %s", n, m, o.first[m])
-	}
-	if total*10 > o.run {
-		o.t.Errorf("more than a tenth refused")
-	}
-}
-
-func (o *oracle) load() {
-	for i := range 40 {
-		o.both("INSERT INTO t VALUES (%d, %s, %s, %s, %s, %s)", i, o.text(), o.num(), o.dec(), o.time(), o.pick("true", "false", "NULL"))
-		o.both("INSERT INTO u VALUES (%d, %d, %s, %s, %s)", o.rand.IntN(40), i, o.text(), o.num(), o.text())
-		if i < 15 {
-			o.both("INSERT INTO w VALUES ('w%d', %s, %d)", i, o.num(), o.rand.IntN(40))
-			o.both("INSERT INTO ref VALUES (%d, %s, %s)", i, o.text(), o.dec())
-			o.both("INSERT INTO home VALUES (%d, %s, %s)", i, o.text(), o.num())
+	t.Logf("seed %d: %d statements, %d failed alike, %d refused over shards (%.1f %%)", o.seed, o.run, o.errors, total, 100*float64(total)/float64(max(o.run, 1)))
+	reasons := slices.SortedFunc(maps.Keys(o.refused), func(a, b string) int { return o.refused[b] - o.refused[a] })
+	for i, m := range reasons {
+		if i < 40 {
+			t.Logf("%5d %s\n      e.g. %s", o.refused[m], m, o.examples[m])
 		}
 	}
+	if total*10 >= o.run {
+		t.Errorf("a tenth or more is refused")
+	}
+	if o.errors*5 > o.run {
+		t.Errorf("a fifth or more fails: that proves little")
+	}
 }
 
-func (o *oracle) both(format string, args ...any) {
-	o.t.Helper()
-	sql := fmt.Sprintf(format, args...)
-	o.compare(sql, false)
+// oracleSystem is one of the three that answer.
+type oracleSystem struct {
+	name string
+	conn *pgconn.PgConn
+	oids map[uint32]string // of the types that the schemas make
 }
 
-func (o *oracle) pick(list ...string) string { return list[o.rand.IntN(len(list))] }
-func (o *oracle) text() string {
-	return o.pick("'a'", "'b'", "'c'", "'ab'", "'B'", "''", "NULL", "'x y'", "'ü'", "'a'")
+type oracleWorker struct {
+	*oracleRun
+	t                *testing.T
+	id               int
+	w                *worldSchema
+	four, one, plain *oracleSystem
+	inTx             bool
+	savepoints       int
+	lost             bool // the three may hold different rows: they are made equal before the next statement
+	count            int
+	history          []string // of the open transaction
+	names, failures  int
 }
 
-func (o *oracle) num() string { return o.pick("0", "1", "2", "3", "5", "7", "-1", "NULL", "100") }
-
-func (o *oracle) dec() string      { return o.pick("0", "1.5", "2.25", "-3.10", "1000.001", "NULL", "7") }
-func (o *oracle) key() string      { return strconv.Itoa(o.rand.IntN(45)) }
-func (o *oracle) maybe(n int) bool { return o.rand.IntN(n) == 0 }
-func (o *oracle) time() string {
-	return o.pick("'2024-01-02 03:04:05.09186'", "'2024-01-02 03:04:05.9'", "'1999-12-31'", "NULL", "'2024-06-01 00:00:00'")
+func newOracleWorker(t *testing.T, o *oracleRun, id int, w *worldSchema, four, one *shards) *oracleWorker {
+	t.Helper()
+	worker := &oracleWorker{oracleRun: o, t: t, id: id, w: w}
+	plain, err := pgx.ConnectConfig(t.Context(), four.plain.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plain.Close(context.Background()) })
+	worker.four = oracleSystemOf(t, "four shards", four.connect(""), w.name)
+	worker.one = oracleSystemOf(t, "one shard", one.connect(""), w.name)
+	worker.plain = oracleSystemOf(t, "postgres", plain, w.name)
+	return worker
 }
 
-// rel is a relation of a generated query.
-type rel struct {
-	table, alias, key    string
-	texts, nums, numeric []string // columns of each family
-}
-
-func (o *oracle) rel(alias string) rel {
-	switch o.rand.IntN(7) {
-	case 0, 1, 2:
-		return rel{"t", alias, "k", []string{"v"}, []string{"k", "n"}, []string{"d"}}
-	case 3, 4:
-		return rel{"u", alias, "tk", []string{"v", "x"}, []string{"tk", "id", "n"}, nil}
-	case 5:
-		return rel{"ref", alias, "id", []string{"label"}, []string{"id"}, []string{"n"}}
-	}
-	return o.other(alias)
-}
-
-func (o *oracle) other(alias string) rel {
-	if o.maybe(2) {
-		return rel{"w", alias, "tk", []string{"name"}, []string{"n", "tk"}, nil}
-	}
-	return rel{"home", alias, "id", []string{"v"}, []string{"id", "n"}, nil}
-}
-
-func (r rel) c(name string) string { return r.alias + "." + name }
-
-func (o *oracle) numCol(rels []rel) string {
-	r := rels[o.rand.IntN(len(rels))]
-	return r.c(r.nums[o.rand.IntN(len(r.nums))])
-}
-
-func (o *oracle) textCol(rels []rel) string {
-	r := rels[o.rand.IntN(len(rels))]
-	return r.c(r.texts[o.rand.IntN(len(r.texts))])
-}
-
-// scalar gives an expression over one row.
-func (o *oracle) scalar(rels []rel) string {
-	switch o.rand.IntN(9) {
-	case 0, 1, 2:
-		return o.numCol(rels)
-	case 3, 4:
-		return o.textCol(rels)
-	case 5:
-		return o.numCol(rels) + o.pick(" + ", " - ", " * ") + o.pick("1", "2", o.numCol(rels))
-	case 6:
-		return "coalesce(" + o.textCol(rels) + ", 'none')"
-	case 7:
-		return "CASE WHEN " + o.cond(rels, 0) + " THEN " + o.numCol(rels) + " ELSE 0 END"
-	}
-	return "length(" + o.textCol(rels) + ")"
-}
-
-// cond gives a condition over one row.
-func (o *oracle) cond(rels []rel, depth int) string {
-	r := rels[o.rand.IntN(len(rels))]
-	switch o.rand.IntN(14) {
-	case 0, 1:
-		return r.c(r.key) + " = " + o.key()
-	case 2:
-		return r.c(r.key) + " IN (" + o.key() + ", " + o.key() + ", " + o.key() + ")"
-	case 3:
-		return o.numCol(rels) + o.pick(" < ", " > ", " <> ", " >= ") + o.num()
-	case 4:
-		return o.textCol(rels) + o.pick(" = ", " < ", " >= ") + o.pick("'a'", "'b'", "'x y'")
-	case 5:
-		return o.textCol(rels) + " LIKE 'a%'"
-	case 6:
-		return o.numCol(rels) + o.pick(" IS NULL", " IS NOT NULL")
-	case 7:
-		return "(" + o.cond(rels, depth) + " OR " + o.cond(rels, depth) + ")"
-	case 8:
-		return "NOT (" + o.cond(rels, depth) + ")"
-	case 9:
-		return o.numCol(rels) + " = " + o.numCol(rels)
-	case 10:
-		return r.c(r.key) + " = ANY ('{" + o.key() + "," + o.key() + "}')"
-	}
-	if depth == 0 {
-		return o.numCol(rels) + " BETWEEN 1 AND 20"
-	}
-	in := o.rel("s" + strconv.Itoa(depth))
-	inner := []rel{in}
-	switch o.rand.IntN(4) {
-	case 0:
-		return o.pick("EXISTS", "NOT EXISTS") + " (SELECT 1 FROM " + in.table + " " + in.alias + " WHERE " + in.c(in.key) + " = " + r.c(r.key) + " AND " + o.cond(inner, depth-1) + ")"
-	case 1:
-		return o.numCol(rels) + o.pick(" IN ", " NOT IN ") + "(SELECT " + o.numCol(inner) + " FROM " + in.table + " " + in.alias + " WHERE " + o.cond(inner, depth-1) + ")"
-	case 2:
-		return o.numCol(rels) + " < (SELECT " + o.pick("max", "min") + "(" + o.numCol(inner) + ") FROM " + in.table + " " + in.alias + ")"
-	}
-	return o.pick("EXISTS", "NOT EXISTS") + " (SELECT FROM " + in.table + " " + in.alias + " WHERE " + o.numCol(inner) + " = " + o.numCol(rels) + ")"
-}
-
-// from gives a FROM clause.
-func (o *oracle) from() (string, []rel) {
-	a := o.rel("a")
-	rels, text := []rel{a}, a.table+" a"
-	for i := range o.pickInt(0, 0, 0, 1, 1, 1, 2) {
-		b := o.rel(string(rune('b' + i)))
-		on := rels[0].c(rels[0].key) + " = " + b.c(b.key)
-		if o.maybe(2) {
-			on = o.numCol(rels) + " = " + o.numCol([]rel{b})
-		}
-		if o.maybe(4) {
-			on += " AND " + o.cond([]rel{b}, 0)
-		}
-		text += " " + o.pick("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN") + " " + b.table + " " + b.alias + " ON " + on
-		rels = append(rels, b)
-	}
-	return text, rels
-}
-
-func (o *oracle) pickInt(list ...int) int { return list[o.rand.IntN(len(list))] }
-
-// query gives a query and whether its order is total.
-func (o *oracle) query(depth int) (sql string, ordered bool, width int) {
-	from, rels := o.from()
-	where := ""
-	if !o.maybe(3) {
-		where = " WHERE " + o.cond(rels, depth)
-		if o.maybe(2) {
-			where += " AND " + o.cond(rels, depth)
-		}
-	}
-	var list []string
-	tail := ""
-	switch o.rand.IntN(6) {
-	case 0, 1:
-		list, tail = o.grouped(rels)
-	case 2:
-		list = []string{o.scalar(rels), "row_number() OVER (PARTITION BY " + o.numCol(rels) + " ORDER BY " + o.everyColumn(rels) + ")"}
-	default:
-		for range 1 + o.rand.IntN(3) {
-			list = append(list, o.scalar(rels))
-		}
-	}
-	distinct := ""
-	if o.maybe(6) {
-		distinct = "DISTINCT "
-	}
-	for i := range list {
-		list[i] += " AS c" + strconv.Itoa(i+1)
-	}
-	return "SELECT " + distinct + strings.Join(list, ", ") + " FROM " + from + where + tail, false, len(list)
-}
-
-func (o *oracle) everyColumn(rels []rel) string {
-	var all []string
-	for _, r := range rels {
-		for _, c := range slices.Concat(r.nums, r.texts, r.numeric) {
-			all = append(all, r.c(c))
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
-func (o *oracle) grouped(rels []rel) (list []string, tail string) {
-	agg := func() string {
-		n := o.numCol(rels)
-		switch o.rand.IntN(9) {
-		case 0:
-			return "count(*)"
-		case 1:
-			return "count(" + o.pick("", "DISTINCT ") + n + ")"
-		case 2:
-			return "sum(" + n + ")"
-		case 3:
-			return "avg(" + n + ")"
-		case 4:
-			return o.pick("min", "max") + "(" + o.pick(n, o.textCol(rels)) + ")"
-		case 5:
-			return "bool_and(" + n + " > 1)"
-		case 6:
-			return "string_agg(" + o.textCol(rels) + ", ',' ORDER BY " + o.everyColumn(rels) + ")"
-		case 7:
-			return o.pick("stddev", "var_pop", "variance") + "(" + n + ")"
-		}
-		return "count(*) FILTER (WHERE " + o.cond(rels, 0) + ")"
-	}
-	var keys []string
-	for range o.rand.IntN(3) {
-		keys = append(keys, o.pick(o.numCol(rels), o.textCol(rels)))
-	}
-	list = append(slices.Clone(keys), agg())
-	if o.maybe(2) {
-		list = append(list, agg())
-	}
-	if len(keys) > 0 {
-		tail = " GROUP BY " + strings.Join(keys, ", ")
-	}
-	if o.maybe(3) {
-		tail += " HAVING count(*) > " + o.pick("0", "1", "3")
-	}
-	return list, tail
-}
-
-// wrapped gives a query of one of several forms.
-func (o *oracle) wrapped() (string, bool) {
-	sql, _, width := o.query(1)
-	switch o.rand.IntN(8) {
-	case 0:
-		other, _, w := o.query(0)
-		if w == width {
-			return sql + o.pick(" UNION ", " UNION ALL ", " INTERSECT ", " EXCEPT ") + other, false
-		}
-	case 1:
-		return "WITH x AS (" + sql + ") SELECT count(*), max(c1) FROM x", false
-	case 2:
-		return "SELECT s.c1, count(*) FROM (" + sql + ") s GROUP BY s.c1", false
-	case 3, 4, 5:
-		var by []string
-		for i := range width {
-			by = append(by, strconv.Itoa(i+1)+o.pick("", "", " DESC", " NULLS FIRST", " DESC NULLS LAST"))
-		}
-		sql += " ORDER BY " + strings.Join(by, ", ")
-		if o.maybe(2) {
-			sql += " LIMIT " + o.pick("0", "1", "3", "10")
-			if o.maybe(2) {
-				sql += " OFFSET " + o.pick("0", "1", "5")
+func oracleSystemOf(t *testing.T, name string, conn *pgx.Conn, schema string) *oracleSystem {
+	t.Helper()
+	s := &oracleSystem{name: name, conn: conn.PgConn(), oids: map[uint32]string{}}
+	simple(t, conn, "SET search_path = "+schema+"; SET timezone = 'Europe/Berlin'; SET statement_timeout = '60s'")
+	for _, row := range simple(t, conn, "SELECT 'mood'::regtype::oid, '_mood'::regtype::oid") {
+		for i, cell := range row {
+			oid, err := strconv.ParseUint(cell, 10, 32)
+			if err != nil {
+				t.Fatal(err)
 			}
+			s.oids[uint32(oid)] = []string{"mood", "mood[]"}[i]
 		}
-		return sql, true
 	}
-	return sql, false
+	return s
 }
 
-// step runs one statement.
-func (o *oracle) step() {
-	if o.rand.IntN(5) > 0 {
-		sql, ordered := o.wrapped()
-		o.compare(sql, ordered)
+// work runs statements until there were enough, or one was wrong.
+func (o *oracleWorker) work(count int) {
+	o.load()
+	for o.count < count && o.failures < 4 {
+		o.step()
+	}
+	if o.inTx {
+		o.end("COMMIT")
+	}
+	o.compareTables()
+}
+
+// load fills the tables.
+func (o *oracleWorker) load() {
+	for _, t := range o.w.tables {
+		_, columns := o.w.someColumns(&worldTable{columns: t.columns, primary: names(t.columns)})
+		slices.Sort(columns)
+		for i := range 30 {
+			row := o.w.row(t, columns)
+			if t.keyed && i < len(o.w.keys) && t.name == "t" {
+				rest := row[strings.Index(row, valueMark+",")+1:]
+				row = "(" + o.w.valueOf(t.key().kind, o.w.keys[i], false) + rest
+			}
+			o.compare(&oracleStatement{text: "INSERT INTO " + t.name + " VALUES " + row + " ON CONFLICT DO NOTHING"})
+		}
+	}
+}
+
+func names(columns []worldColumn) []string {
+	var out []string
+	for _, c := range columns {
+		out = append(out, c.name)
+	}
+	return out
+}
+
+func (o *oracleWorker) step() {
+	w := o.w
+	switch {
+	case !o.inTx && w.maybe(25):
+		o.begin()
+	case o.inTx && w.maybe(6):
+		o.end(w.pick("COMMIT", "COMMIT", "ROLLBACK"))
+	case o.inTx && w.maybe(6):
+		o.savepoint()
+	case o.inTx && w.maybe(12):
+		o.cursor()
+	case w.maybe(60):
+		o.compareTables()
+	case w.maybe(50):
+		o.script()
+	case w.n(10) < 3:
+		if o.compare(&oracleStatement{text: w.change(), writes: true}) && w.maybe(oracleChecks) {
+			o.compareTables()
+		}
+	default:
+		q := w.query()
+		o.compare(&oracleStatement{text: q.String(), ordered: q.ordered, tree: q})
+	}
+}
+
+func (o *oracleWorker) begin() {
+	o.history = nil
+	o.compare(&oracleStatement{text: o.w.pick("BEGIN", "BEGIN", "START TRANSACTION", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN READ ONLY"), plain: true, writes: true})
+	o.inTx, o.savepoints = true, 0
+}
+
+func (o *oracleWorker) end(how string) {
+	o.compare(&oracleStatement{text: how, plain: true, writes: true})
+	o.inTx = false
+}
+
+func (o *oracleWorker) savepoint() {
+	name := "sp" + strconv.Itoa(max(1, o.savepoints))
+	switch {
+	case o.savepoints == 0 || o.w.maybe(3):
+		o.savepoints++
+		o.compare(&oracleStatement{text: "SAVEPOINT sp" + strconv.Itoa(o.savepoints), plain: true, writes: true})
+	case o.w.maybe(3):
+		o.compare(&oracleStatement{text: "RELEASE " + name, plain: true, writes: true})
+		o.savepoints--
+	default:
+		o.compare(&oracleStatement{text: "ROLLBACK TO " + name, plain: true, writes: true})
+	}
+}
+
+// cursor reads a query in pieces.
+func (o *oracleWorker) cursor() {
+	q := o.w.query()
+	if !q.ordered {
 		return
 	}
-	o.compare(o.change(), false)
-	if o.maybe(10) {
-		for _, table := range []string{"t", "u", "w", "ref", "home"} {
-			o.compare("SELECT * FROM "+table, false)
+	o.names++
+	name := "c" + strconv.Itoa(o.names)
+	if o.compare(&oracleStatement{text: "DECLARE " + name + " CURSOR FOR " + q.String(), plain: true, writes: true}) {
+		for _, how := range []string{"FETCH ", "FETCH 3 FROM ", "MOVE 2 IN ", "FETCH ALL FROM ", "CLOSE "} {
+			if !o.compare(&oracleStatement{text: how + name, plain: true, ordered: true, writes: true}) {
+				return
+			}
 		}
 	}
 }
 
-// change gives a change of rows.
-func (o *oracle) change() string {
-	a := rel{"t", "t", "k", []string{"v"}, []string{"k", "n"}, []string{"d"}}
-	if o.maybe(3) {
-		a = rel{"u", "u", "tk", []string{"v", "x"}, []string{"tk", "id", "n"}, nil}
+// script sends several statements in one string.
+func (o *oracleWorker) script() {
+	parts := []string{o.w.change(), o.w.query().String()}
+	if o.w.maybe(2) {
+		slices.Reverse(parts)
 	}
-	one := []rel{a}
-	returning := o.pick("", "", " RETURNING *")
-	row := func() string {
-		return fmt.Sprintf("(%s, %s, %s, %s, %s, %s)", o.key(), o.text(), o.num(), o.dec(), o.time(), o.pick("true", "false"))
+	o.compare(&oracleStatement{text: strings.Join(parts, "; "), plain: true, writes: true})
+}
+
+func (o *oracleWorker) compareTables() {
+	for _, t := range o.w.tables {
+		o.compare(&oracleStatement{text: "SELECT * FROM " + t.name})
 	}
-	switch o.rand.IntN(10) {
-	case 8: // rows change their shard
-		return "INSERT INTO u (tk, id, v) SELECT a.n, a.k + 5000, a.v FROM t a WHERE a.n IS NOT NULL AND " + o.cond([]rel{{"t", "a", "k", []string{"v"}, []string{"k", "n"}, []string{"d"}}}, 1) +
-			" ON CONFLICT (tk, id) DO " + o.pick("NOTHING", "UPDATE SET v = excluded.v") + returning
-	case 0:
-		return "INSERT INTO t VALUES " + row() + returning
-	case 1:
-		return "INSERT INTO t VALUES " + row() + ", " + row() + ", " + row() + " ON CONFLICT (k) DO NOTHING" + returning
-	case 2:
-		return "INSERT INTO t VALUES " + row() + " ON CONFLICT (k) DO UPDATE SET v = excluded.v, n = t.n + 1" + returning
-	case 3:
-		return "DELETE FROM " + a.table + " WHERE " + a.key + " = " + o.key() + returning
-	case 4:
-		return "UPDATE " + a.table + " SET v = " + o.text() + " WHERE " + o.cond(one, 1) + returning
-	case 5:
-		return "UPDATE t SET n = u.n FROM u WHERE u.tk = t.k AND u.id = " + o.key()
-	case 6:
-		return "UPDATE ref SET label = " + o.text() + " WHERE id = " + o.key() + returning
-	case 7:
-		return "INSERT INTO u (tk, id, v) VALUES (" + o.key() + ", " + o.key() + "00" + ", " + o.text() + ")" + returning
+}
+
+// oracleStatement is a statement to compare.
+type oracleStatement struct {
+	text    string
+	ordered bool // the order of its rows is total
+	plain   bool // by the simple protocol, with literals
+	writes  bool
+	tree    *selection // of a query
+}
+
+// compare runs a statement on all three, and reports whether all have done it.
+func (o *oracleWorker) compare(st *oracleStatement) bool {
+	if o.lost {
+		o.restore()
 	}
-	return "DELETE FROM u WHERE tk IN (" + o.key() + ", " + o.key() + ") AND NOT EXISTS (SELECT FROM t WHERE t.k = u.tk)"
+	mode := o.mode(st)
+	o.count++
+	a := o.four.ask(o, st.text, mode)
+	if a.refused() {
+		o.noteRefused(st, a, mode)
+		return false
+	}
+	b, c := o.one.ask(o, st.text, mode), o.plain.ask(o, st.text, mode)
+	o.history = append(o.history, fmt.Sprintf("%v %s", mode, render(st.text, false)))
+	o.mu.Lock()
+	o.run++
+	if c.state != "" {
+		o.errors++
+	}
+	o.mu.Unlock()
+	if b.refused() {
+		o.lost = st.writes || o.inTx
+		if o.inTx {
+			o.rollbackAll()
+		}
+		return false
+	}
+	for _, got := range []*oracleAnswer{a, b} {
+		if diff := got.differs(c, st.ordered); diff != "" {
+			o.fail(st, mode, got, diff)
+			return false
+		}
+	}
+	return c.state == ""
+}
+
+func (o *oracleWorker) noteRefused(st *oracleStatement, a *oracleAnswer, mode oracleMode) {
+	o.history = append(o.history, fmt.Sprintf("%v %s -- %s", mode, render(st.text, false), a.message))
+	o.mu.Lock()
+	o.run++
+	o.refused[a.message]++
+	if o.examples[a.message] == "" {
+		o.examples[a.message] = render(st.text, false)
+	}
+	o.mu.Unlock()
+	if o.inTx {
+		o.rollbackAll()
+	}
+}
+
+// rollbackAll ends a transaction that one of the three could not go on with.
+func (o *oracleWorker) rollbackAll() {
+	o.inTx = false
+	for _, s := range []*oracleSystem{o.four, o.one, o.plain} {
+		if a := s.ask(o, "ROLLBACK", oracleMode{}); a.state != "" || s.conn.TxStatus() != 'I' {
+			o.t.Errorf("seed %d, worker %d: ROLLBACK leaves %c: %s\n  %s", o.seed, o.id, s.conn.TxStatus(), a, strings.Join(o.history, "\n  "))
+		}
+	}
+}
+
+// restore gives the one shard the rows that the others have.
+func (o *oracleWorker) restore() {
+	o.lost = false
+	o.rollbackAll()
+	for _, t := range o.w.tables {
+		for _, s := range []*oracleSystem{o.four, o.one} {
+			if a := s.ask(o, "TRUNCATE "+t.name, oracleMode{}); a.state != "" {
+				o.t.Errorf("%s: TRUNCATE: %s %s", s.name, a.state, a.message)
+			}
+			var b strings.Builder
+			if _, err := o.plain.conn.CopyTo(o.t.Context(), &b, "COPY "+t.name+" TO STDOUT"); err != nil {
+				o.t.Error(err)
+			}
+			if _, err := s.conn.CopyFrom(o.t.Context(), strings.NewReader(b.String()), "COPY "+t.name+" FROM STDIN"); err != nil {
+				o.t.Errorf("%s: COPY: %v", s.name, err)
+			}
+		}
+	}
+}
+
+// fail reports a difference, and makes the query that shows it smaller.
+func (o *oracleWorker) fail(st *oracleStatement, mode oracleMode, got *oracleAnswer, diff string) {
+	o.failures++
+	text := st.text
+	if st.tree != nil && !o.inTx {
+		text = o.shrink(st.tree, mode, st.ordered).String()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wrong++
+	o.t.Errorf("seed %d, worker %d, statement %d (%v), %s:\n%s\n%s\nsmallest: %s\n%s\nbefore it in the transaction (%v):\n  %s", o.seed, o.id, o.count, mode, got.system,
+		render(st.text, false), diff, render(text, false), o.tables(), o.inTx, strings.Join(o.history[max(0, len(o.history)-12):], "\n  "))
+	if o.lost = st.writes; o.inTx {
+		o.lost = true
+		o.rollbackAll()
+	}
+}
+
+func (o *oracleWorker) tables() string {
+	ddl := o.w.ddl()
+	return ddl[strings.Index(ddl, "\n")+1:]
+}
+
+// shrink leaves out parts of a query as long as the answers differ.
+func (o *oracleWorker) shrink(q *selection, mode oracleMode, ordered bool) *selection {
+	for again := true; again; {
+		again = false
+		for _, s := range q.smaller() {
+			ordered := ordered && len(s.order) == len(s.list)
+			if s.limit+s.offset != "" && !ordered {
+				continue
+			}
+			want := o.plain.ask(o, s.String(), mode)
+			for _, system := range []*oracleSystem{o.four, o.one} {
+				got := system.ask(o, s.String(), mode)
+				if !again && !got.refused() && want.state == "" && got.differs(want, ordered) != "" {
+					q, again = s, true
+				}
+			}
+			if again {
+				break
+			}
+		}
+	}
+	return q
+}
+
+// oracleMode is how a statement is run.
+type oracleMode struct {
+	extended, binary, params, declared, named bool
+}
+
+func (m oracleMode) String() string {
+	if !m.extended {
+		return "simple"
+	}
+	out := "extended"
+	for _, f := range []struct {
+		on   bool
+		name string
+	}{{m.binary, "binary"}, {m.params, "parameters"}, {m.declared, "declared"}, {m.named, "named"}} {
+		if f.on {
+			out += " " + f.name
+		}
+	}
+	return out
+}
+
+func (o *oracleWorker) mode(st *oracleStatement) oracleMode {
+	r := o.w.rand
+	m := oracleMode{r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(3) > 0, r.IntN(2) == 0, r.IntN(3) == 0}
+	if st.plain || !m.extended {
+		return oracleMode{}
+	}
+	return m
+}
+
+// render makes literals of the values in a text, or parameters with their types said.
+func render(text string, params bool) string {
+	out, _, _ := renderParams(text, params, false)
+	return out
+}
+
+func renderParams(text string, params, declared bool) (out string, values [][]byte, oids []uint32) {
+	parts := strings.Split(text, valueMark)
+	var b strings.Builder
+	for i, part := range parts {
+		if i%2 == 0 {
+			b.WriteString(part)
+			continue
+		}
+		f := strings.Split(part, valueSep)
+		k, _ := strconv.Atoi(f[0])
+		fact := &kindFacts[k]
+		switch {
+		case params && len(values) < 60:
+			values = append(values, []byte(f[1]))
+			fmt.Fprintf(&b, "$%d", len(values))
+			if f[2] != "" || !declared || fact.oid == 0 {
+				b.WriteString("::" + fact.sql)
+			}
+			oid := fact.oid
+			if !declared {
+				oid = 0
+			}
+			oids = append(oids, oid)
+		case f[2] == "" && (kind(k) == kInt || kind(k) == kBig || kind(k) == kNum):
+			b.WriteString(f[1])
+		default:
+			b.WriteString("'" + strings.ReplaceAll(f[1], "'", "''") + "'")
+			if f[2] != "" {
+				b.WriteString("::" + fact.sql)
+			}
+		}
+	}
+	return b.String(), values, oids
+}
+
+// oracleAnswer is what a statement gave: of each result the columns, the rows and the tag.
+type oracleAnswer struct {
+	system         string
+	results        []oracleResult
+	state, message string
+}
+
+type oracleResult struct {
+	columns, tag string
+	rows         []string
+}
+
+func (a *oracleAnswer) refused() bool {
+	return a.state == pgerr.NotImplemented || a.state == pgerr.FeatureNotSupported
+}
+
+// differs gives how two answers differ, "" if they don't.
+func (a *oracleAnswer) differs(want *oracleAnswer, ordered bool) string {
+	same := a.state == want.state && len(a.results) == len(want.results)
+	for i := range a.results {
+		if !same || want.state != "" {
+			break
+		}
+		x, y := &a.results[i], &want.results[i]
+		if !ordered {
+			slices.Sort(x.rows)
+			slices.Sort(y.rows)
+		}
+		same = x.columns == y.columns && x.tag == y.tag && slices.Equal(x.rows, y.rows)
+	}
+	if same {
+		return ""
+	}
+	return a.String() + "\n" + want.String()
+}
+
+func (a *oracleAnswer) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s %s", a.system, a.state, a.message)
+	for _, r := range a.results {
+		fmt.Fprintf(&b, "%s\n  %s (%d rows)\n    %s", r.tag, r.columns, len(r.rows), strings.Join(r.rows[:min(12, len(r.rows))], "\n    "))
+	}
+	return b.String()
+}
+
+// ask runs a statement.
+func (s *oracleSystem) ask(o *oracleWorker, text string, mode oracleMode) *oracleAnswer {
+	ctx, cancel := context.WithTimeout(o.t.Context(), 90*time.Second)
+	defer cancel()
+	a := &oracleAnswer{system: s.name}
+	if !mode.extended {
+		results, err := s.conn.Exec(ctx, render(text, false)).ReadAll()
+		s.fill(a, results, err)
+		return a
+	}
+	sql, values, oids := renderParams(text, mode.params, mode.declared)
+	formats := []int16{0}
+	if mode.binary {
+		formats[0] = 1
+	}
+	var r *pgconn.Result
+	if mode.named {
+		if _, err := s.conn.Prepare(ctx, "st", sql, oids); err != nil {
+			s.fill(a, nil, err)
+			return a
+		}
+		r = s.conn.ExecPrepared(ctx, "st", values, nil, formats).Read()
+		if err := s.conn.Deallocate(ctx, "st"); err != nil {
+			r.Err = errors.Join(r.Err, err)
+		}
+	} else {
+		r = s.conn.ExecParams(ctx, sql, values, oids, nil, formats).Read()
+	}
+	s.fill(a, []*pgconn.Result{r}, r.Err)
+	return a
+}
+
+func (s *oracleSystem) fill(a *oracleAnswer, results []*pgconn.Result, err error) {
+	if err != nil {
+		a.state, a.message = "connection", err.Error()
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) {
+			a.state, a.message = pg.Code, pg.Message+" "+pg.Detail
+		}
+		return
+	}
+	for _, r := range results {
+		out := oracleResult{tag: r.CommandTag.String()}
+		var head strings.Builder
+		for _, f := range r.FieldDescriptions {
+			name := s.oids[f.DataTypeOID]
+			if name == "" {
+				name = strconv.Itoa(int(f.DataTypeOID))
+			}
+			fmt.Fprintf(&head, "%s/%s/%d ", f.Name, name, f.Format)
+		}
+		out.columns = head.String()
+		for _, row := range r.Rows {
+			var b strings.Builder
+			for _, cell := range row {
+				if cell == nil {
+					b.WriteString("NULL|")
+				} else {
+					fmt.Fprintf(&b, "%q|", cell)
+				}
+			}
+			out.rows = append(out.rows, b.String())
+		}
+		a.results = append(a.results, out)
+	}
 }
