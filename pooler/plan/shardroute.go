@@ -113,8 +113,9 @@ func (s *sharding) run(n *sqlparse.Node) error {
 		return s.spread()
 	}
 	if s.plan.SpreadByText { // the shards may all be sent the client's text as well: then no text needs a plan of its own
+		pinned := s.plan.Route
 		if err := s.spread(); err != nil || !s.plan.Spread.plain() {
-			s.plan.Spread, s.plan.SpreadByText = nil, true
+			s.plan.Route, s.plan.Spread, s.plan.SpreadByText = pinned, nil, true
 		}
 	}
 	return nil
