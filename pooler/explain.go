@@ -1,6 +1,7 @@
 package pooler
 
 import (
+	"bytes"
 	"regexp"
 	"strconv"
 	"strings"
@@ -24,11 +25,12 @@ func (c *Session) explain(e *plan.Explain, text []byte, snap *catalog.Snapshot) 
 		}
 		e, inner = running, running.Inner
 	}
-	if overShards(inner) {
-		if e.Analyze || e.PGPlan {
-			return nil, notImplemented("[125] ANALYZE and NEKI_PG_PLAN of a statement over shards", "Leave them out.")
+	keyed := overShards(inner) && c.vars.Neki().Shard == ""
+	if keyed {
+		v := &plan.Values{Text: explainedText(e, text), Session: c.valueSession()}
+		if x.Shard = c.explainedShard(e, v); x.Shard == "" {
+			return c.explainSpread(e, x, v, snap)
 		}
-		return plan.Render(e, x), nil
 	}
 	if !inner.Route.Backend() {
 		if e.Analyze || e.PGPlan {
@@ -37,10 +39,12 @@ func (c *Session) explain(e *plan.Explain, text []byte, snap *catalog.Snapshot) 
 		}
 		return plan.Render(e, x), nil
 	}
-	shard, refused := plan.Destination(inner, c.vars.Neki(), snap)
 	var role catalog.Role
+	var refused *pgerr.Error
+	if !keyed {
+		x.Shard, refused = plan.Destination(inner, c.vars.Neki(), snap)
+	}
 	if refused == nil {
-		x.Shard = shard
 		role, refused = plan.Access(inner, c.vars.Neki(), c.txState())
 	}
 	if refused != nil {
@@ -100,19 +104,12 @@ func (c *Session) explainOnShard(x *plan.Explained, e *plan.Explain, role catalo
 		return err
 	}
 	waited := time.Since(start)
-	options := []string{"COSTS " + strings.ToUpper(onOff(e.Costs))}
-	if e.Analyze {
-		options = append(options, "ANALYZE")
-		if !e.Costs { // as for costs: nothing that differs from run to run
-			options = append(options, "TIMING OFF")
-		}
-	}
-	inner := strings.TrimRight(string(text[min(e.Offset, len(text)):]), "; \t\r\n")
+	inner := string(explainedText(e, text))
 	if inner, err = c.nameExplained(e.Inner, inner, sc); err != nil {
 		return err
 	}
 	start = time.Now()
-	rows, err := sc.Exec("EXPLAIN ("+strings.Join(options, ", ")+") "+inner, c.work.answers)
+	rows, err := sc.Exec(explainHead(e, e.Analyze)+inner, c.work.answers)
 	took := time.Since(start)
 	c.status = sc.Status()
 	if err != nil {
@@ -130,6 +127,23 @@ func (c *Session) explainOnShard(x *plan.Explained, e *plan.Explain, role catalo
 		x.Actual = &plan.Actual{Rows: actualRows(lines), Duration: took, Wait: waited}
 	}
 	return nil
+}
+
+// explainedText gives the text of the statement that is explained.
+func explainedText(e *plan.Explain, text []byte) []byte {
+	return bytes.TrimRight(text[min(e.Offset, len(text)):], "; \t\r\n")
+}
+
+// explainHead begins an EXPLAIN for a shard. Without costs it gives nothing that differs from run to run.
+func explainHead(e *plan.Explain, analyze bool) string {
+	head := "EXPLAIN (COSTS " + strings.ToUpper(onOff(e.Costs))
+	if analyze {
+		head += ", ANALYZE"
+		if !e.Costs {
+			head += ", TIMING OFF, SUMMARY OFF"
+		}
+	}
+	return head + ") "
 }
 
 // explainFailed passes the shard's error on, without the position, which is one in another text.

@@ -54,6 +54,7 @@ type spread struct {
 	// answered: the client may know something of the answer.
 	answered bool
 	closed   bool
+	measured *measure // for EXPLAIN (ANALYZE), else nil
 }
 
 // spreadBudget bounds the memory of one statement over several shards.
@@ -64,6 +65,23 @@ var errNotSpread = errors.New("one shard")
 
 // openSpread begins to run p on its shards. errNotSpread says that shard alone can run it.
 func (c *Session) openSpread(p *plan.Plan, v *plan.Values, f formats, snap *catalog.Snapshot) (s *spread, shard string, err error) {
+	if s, shard, err = c.makeSpread(p, v, f, snap); err != nil {
+		return nil, shard, err
+	}
+	s.begin()
+	if err := s.prepare(snap); err != nil {
+		again := s.again(err)
+		s.close()
+		if again {
+			return c.openSpread(p, v, f, c.srv.cfg.Cluster.Snapshot())
+		}
+		return nil, "", err
+	}
+	return s, "", nil
+}
+
+// makeSpread makes the run of p on its shards, which begin starts.
+func (c *Session) makeSpread(p *plan.Plan, v *plan.Values, f formats, snap *catalog.Snapshot) (s *spread, shard string, err error) {
 	shards, err := p.Shards(nil, v)
 	if err != nil {
 		return nil, "", err
@@ -96,15 +114,6 @@ func (c *Session) openSpread(p *plan.Plan, v *plan.Values, f formats, snap *cata
 		if s.formats, err = s.copyFormats(); err != nil {
 			return nil, "", err
 		}
-	}
-	s.begin()
-	if err := s.prepare(snap); err != nil {
-		again := s.again(err)
-		s.close()
-		if again {
-			return c.openSpread(p, v, f, c.srv.cfg.Cluster.Snapshot())
-		}
-		return nil, "", err
 	}
 	return s, "", nil
 }
@@ -150,6 +159,15 @@ func (s *spread) prepare(snap *catalog.Snapshot) error {
 	if sp.Move != nil {
 		return s.moveRows(snap)
 	}
+	if err := s.makeLegs(snap); err != nil || sp.Spec == nil {
+		return err
+	}
+	return s.open()
+}
+
+// makeLegs makes the legs and leases the connections to their shards.
+func (s *spread) makeLegs(snap *catalog.Snapshot) error {
+	sp := s.plan.Spread
 	var all []string
 	for i := range sp.Legs {
 		texts, err := s.plan.LegTexts(&sp.Legs[i], s.values)
@@ -167,12 +185,12 @@ func (s *spread) prepare(snap *catalog.Snapshot) error {
 	if err := s.lease(slices.Compact(all), snap); err != nil {
 		return err
 	}
-	if err := s.learnTypes(); err != nil {
-		return err
-	}
-	if sp.Spec == nil {
-		return nil
-	}
+	return s.learnTypes()
+}
+
+// open opens the engine's part.
+func (s *spread) open() error {
+	sp := s.plan.Spread
 	s.columns = sp.Spec.Columns()
 	env := s.c.virtualEnv(nil)
 	env.Budget, env.Caller = s.budget, s
@@ -212,6 +230,7 @@ func (s *spread) bind(env *exec.Env) error {
 // lease gets a connection to each shard: of the transaction, or for this statement. All sessions lease in the order of
 // the uids, so that statements can't wait for each other in a circle.
 func (s *spread) lease(shards []string, snap *catalog.Snapshot) error {
+	defer s.measured.waited(time.Now())
 	for _, shard := range shards {
 		if snap.ReadOnly && s.role == catalog.RolePrimary && takesSpace(s.plan) {
 			if err := refuseLow(snap.Shard(shard)); err != nil {

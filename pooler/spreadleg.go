@@ -28,6 +28,7 @@ type legNode struct {
 	took      int64         // of the budget, for them
 	stash     []fanout.Piece
 	over      bool
+	counted   bool // by measure
 }
 
 // start sends the leg's statement to its shards.
@@ -120,6 +121,7 @@ func (l *legNode) other(p fanout.Piece) error {
 			s.shown = endMessage(append([]byte{'H', 0, 0, 0, 0}, p.Data...), 0)
 		}
 	case fanout.Completed:
+		s.measured.completed(l, p)
 		if p.Leg == 0 || !s.plan.Spread.Copies {
 			s.tags = append(s.tags, string(p.Data))
 		}
@@ -200,6 +202,7 @@ func (l *legNode) end() {
 	}
 	if l.legs != nil {
 		l.legs.Close()
+		l.spread.measured.ended(l)
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *spread) moveRows(snap *catalog.Snapshot) error {
 	m := &mover{spread: s, move: s.plan.Spread.Move}
 	query := &spread{
 		c: s.c, plan: m.move.Query, values: s.values, budget: s.budget, role: s.role, session: s.session, ctx: s.ctx,
-		cancel: func() {}, unwatch: func() {},
+		measured: s.measured.ofQuery(), cancel: func() {}, unwatch: func() {},
 	}
 	defer query.close()
 	if err := query.prepare(snap); err != nil {

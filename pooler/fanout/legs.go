@@ -82,6 +82,7 @@ type leg struct {
 	dropped bool // Close was called: nothing is handed on
 	failed  bool
 	started bool
+	stat    Stat
 	types   backend.Translator
 }
 
@@ -163,6 +164,22 @@ func (l *Legs) NextOf(ctx context.Context, i int) (Piece, error) {
 // Len counts the legs.
 func (l *Legs) Len() int { return len(l.legs) }
 
+// Stat tells of one leg's answer.
+type Stat struct {
+	Ran  bool  // it was sent to its server
+	Rows int64 // that came; more may have been on their way when the leg was cancelled
+	Took time.Duration
+}
+
+// Stats gives those of all legs. It may be called after Close.
+func (l *Legs) Stats() []Stat {
+	out := make([]Stat, len(l.legs))
+	for i, g := range l.legs {
+		out[i] = g.stat
+	}
+	return out
+}
+
 // closeLimit bounds how long a cancelled leg's server may take to end its answer.
 const closeLimit = 10 * time.Second
 
@@ -212,6 +229,16 @@ func (g *leg) run() {
 	if !g.begins() {
 		return
 	}
+	start := time.Now()
+	g.exchange()
+	g.stat.Ran, g.stat.Took = true, time.Since(start)
+	if g.owner.joint != nil {
+		g.give(Piece{Kind: Ended})
+	}
+}
+
+// exchange sends the messages and hands on what comes.
+func (g *leg) exchange() {
 	var err error
 	if g.types, g.req.Out, err = g.req.Conn.Translator(g.req.Out); err != nil {
 		g.failed = true
@@ -223,9 +250,6 @@ func (g *leg) run() {
 			failure.Lost, failure.Err = false, pgerr.From(err)
 		}
 		g.give(failure)
-	}
-	if g.owner.joint != nil {
-		g.give(Piece{Kind: Ended})
 	}
 }
 
@@ -306,6 +330,7 @@ func (g *leg) row(frame []byte) {
 	}
 	g.rows = append(g.rows, frame...)
 	g.count++
+	g.stat.Rows++
 	if len(g.rows) >= pieceSize {
 		g.giveRows()
 	}

@@ -70,7 +70,7 @@ func (d *document) text() []string {
 		case p.items != nil:
 			out = append(out, indent+p.name+":")
 			for _, it := range p.items {
-				out = append(out, indent+"  "+it.short)
+				out = append(append(out, indent+"  "+it.short), it.inside(indent+"    ")...)
 			}
 		case p.lines != nil && strings.Contains(p.name, "Plan") || p.name == "Engine":
 			out = append(out, indent+p.name+":")
@@ -81,6 +81,22 @@ func (d *document) text() []string {
 			out = append(out, indent+p.name+": "+strings.Join(p.lines, ", "))
 		default:
 			out = append(out, indent+p.name+": "+p.value+p.unit)
+		}
+	}
+	return out
+}
+
+// inside gives the lines below an item's own: its items, and plans of Postgres.
+func (d *document) inside(indent string) []string {
+	var out []string
+	for _, p := range d.properties {
+		for _, it := range p.items {
+			out = append(append(out, indent+it.short), it.inside(indent+"  ")...)
+		}
+		if strings.Contains(p.name, "Plan") {
+			for _, l := range p.lines {
+				out = append(out, indent+l)
+			}
 		}
 	}
 	return out

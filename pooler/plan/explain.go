@@ -122,6 +122,9 @@ type Explained struct {
 	Actual    *Actual  // with ANALYZE
 	PGPlan    []string // lines of the shard's own plan, with NEKI_PG_PLAN
 	Engine    []string // lines of the engine's plan, for the virtual schema; may be nil
+
+	Calls       []Call // of a statement over several shards
+	RemoteCalls int64  // how many statements the shards ran for it, with ANALYZE
 }
 
 // Render gives the rows of EXPLAIN (NEKI_PLAN): one for each line of text, one document in the other formats.
@@ -155,7 +158,7 @@ func describe(e *Explain, x Explained) *document {
 		d.add("Shard", x.Shard)
 	}
 	describeRoute(d, p)
-	describeSpread(d, p.Spread)
+	describeSpread(d, e, p.Spread, x.Calls)
 	if p.Route.Backend() {
 		d.add("Target", x.Target)
 		describeInstances(d, e, x)
@@ -164,8 +167,8 @@ func describe(e *Explain, x Explained) *document {
 		err := pgerr.From(x.Refused)
 		d.add("Refused", err.Message+" ("+err.Code+")")
 	}
-	if a := x.Actual; a != nil {
-		describeActual(d, e, a)
+	if x.Actual != nil {
+		describeActual(d, e, x)
 	}
 	if len(x.Engine) > 0 {
 		d.list("Engine", x.Engine)
@@ -189,36 +192,6 @@ func describeRoute(d *document, p *Plan) {
 		}
 	} else if len(p.Route.All) > 0 {
 		d.list("Shards", p.Route.All)
-	}
-}
-
-// describeSpread shows what is done with several shards.
-func describeSpread(d *document, sp *Spread) {
-	if sp == nil {
-		return
-	}
-	if sp.Eval != nil {
-		d.add("Computed First", sp.Eval.String())
-	}
-	for i := range sp.Legs {
-		leg := &sp.Legs[i]
-		item := d.item("Legs", leg.line())
-		item.add("Route", leg.Route.String())
-		item.add("Query", leg.text())
-		if len(leg.Merge) > 0 {
-			item.add("Merge", leg.order())
-		}
-	}
-	switch {
-	case sp.Copies:
-		d.add("Combine", "every copy changes alike")
-	case sp.Write:
-		d.add("Combine", "counts are added up, rows concatenated")
-	case sp.Spec == nil:
-		d.add("Combine", "rows concatenated")
-	}
-	if len(sp.Steps) > 0 {
-		d.list("Gateway Query", sp.Steps)
 	}
 }
 
@@ -281,8 +254,12 @@ func (in Instance) line(costs bool) string {
 	return line
 }
 
-func describeActual(d *document, e *Explain, a *Actual) {
+func describeActual(d *document, e *Explain, x Explained) {
+	a := x.Actual
 	d.addBare("Actual Rows", strconv.FormatInt(a.Rows, 10), "")
+	if x.RemoteCalls > 0 {
+		d.addBare("Remote Calls", strconv.FormatInt(x.RemoteCalls, 10), "")
+	}
 	if e.Costs {
 		d.addBare("Actual Time", milliseconds(a.Duration), " ms")
 		d.addBare("Waited", milliseconds(a.Wait), " ms")
