@@ -26,21 +26,27 @@ func (s *spread) takeValues(row [][]byte, takes []plan.EvalSequence, snap *catal
 				places = append(places, other.At)
 			}
 		}
-		name := SequenceName{c.db.name, q.Name.Schema, q.Name.Name}
-		values, err := c.srv.sequences.Append(s.ctx, nil, sequenceUse{name, c.planUser()}, snap.SchemaRev, len(places),
-			func(_ context.Context, name SequenceName, n int) ([]int64, error) {
-				s.calls++
-				return c.fetchSequence(name, q.Shard, n, snap)
-			})
+		values, err := s.takeSequence(q.Name, q.Shard, len(places), snap)
 		if err != nil {
 			return err
 		}
 		for j, at := range places {
 			row[at] = strconv.AppendInt(nil, values[j], 10)
-			c.given.gave(name, values[j])
+			c.given.gave(SequenceName{c.db.name, q.Name.Schema, q.Name.Name}, values[j])
 		}
 	}
 	return nil
+}
+
+// takeSequence takes n values of a sequence.
+func (s *spread) takeSequence(q plan.Relation, shard string, n int, snap *catalog.Snapshot) ([]int64, error) {
+	c := s.c
+	name := SequenceName{c.db.name, q.Schema, q.Name}
+	return c.srv.sequences.Append(s.ctx, nil, sequenceUse{name, c.planUser()}, snap.SchemaRev, n,
+		func(_ context.Context, name SequenceName, n int) ([]int64, error) {
+			s.calls++
+			return c.fetchSequence(name, shard, n, snap)
+		})
 }
 
 // fetchSequence reserves values on the shard that has the sequence: on the transaction's connection there, if it has one,

@@ -3,6 +3,7 @@ package pooler
 import (
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"neki/catalog"
@@ -23,6 +24,8 @@ type mover struct {
 	types   []string // their names
 	texts   []*shardRows
 	rows    int
+	waiting [][]byte // DataRow messages that lack the columns which the INSERT leaves out
+	took    int64    // of the budget, for them
 }
 
 // shardRows is what one shard gets: texts of rows, in batches.
@@ -44,6 +47,10 @@ func (s *spread) moveRows(snap *catalog.Snapshot) error {
 		return err
 	}
 	if err := m.read(query); err != nil {
+		return err
+	}
+	query.close() // its connections are free for the sequences
+	if err := m.complete(snap); err != nil {
 		return err
 	}
 	if m.rows == 0 {
@@ -70,11 +77,56 @@ func (m *mover) read(query *spread) error {
 		for len(rows) > 0 {
 			var row []byte
 			row, rows, _ = splitRows(rows, 1)
-			if err := m.add(rowTexts(row)); err != nil {
+			if err := m.take(row); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// take gives a row to its shards, or keeps it until it can be completed.
+func (m *mover) take(row []byte) error {
+	if len(m.move.Left) == 0 {
+		return m.add(rowTexts(row))
+	}
+	if err := m.budget.Take(int64(len(row))); err != nil {
+		return err
+	}
+	m.took += int64(len(row))
+	m.waiting = append(m.waiting, row)
+	return nil
+}
+
+// complete gives the rows that were kept to their shards, with the values of the columns that are left out.
+func (m *mover) complete(snap *catalog.Snapshot) error {
+	given := make([][]int64, len(m.move.Left))
+	for i, l := range m.move.Left {
+		if l.Sequence == (plan.Relation{}) || len(m.waiting) == 0 {
+			continue
+		}
+		values, err := m.takeSequence(l.Sequence, l.Shard, len(m.waiting), snap)
+		if err != nil {
+			return err
+		}
+		given[i] = values
+		m.c.given.gave(SequenceName{m.c.db.name, l.Sequence.Schema, l.Sequence.Name}, values[len(values)-1])
+	}
+	for i, row := range m.waiting {
+		values := rowTexts(row)
+		for j, l := range m.move.Left {
+			if given[j] != nil {
+				values = append(values, strconv.AppendInt(nil, given[j][i], 10))
+			} else {
+				values = append(values, m.values.Eval[l.Eval])
+			}
+		}
+		if err := m.add(values); err != nil {
+			return err
+		}
+	}
+	m.budget.Give(m.took)
+	m.waiting = nil
+	return nil
 }
 
 // describe finds the types of the query's columns.
@@ -97,6 +149,9 @@ func (m *mover) describe(query *spread) error {
 			name = ""
 		}
 		m.types = append(m.types, name)
+	}
+	for _, l := range m.move.Left {
+		m.types = append(m.types, l.Type)
 	}
 	if m.move.Index != nil && m.move.Key.At < len(m.columns) {
 		return m.move.CheckKey(m.columns[m.move.Key.At].Type.OID)
@@ -168,7 +223,7 @@ func (m *mover) text(values [][]byte) string {
 
 // none makes one INSERT of no rows, for its description and tag.
 func (m *mover) none() {
-	list := strings.TrimSuffix(strings.TrimPrefix(m.text(make([][]byte, len(m.columns))), "("), ")")
+	list := strings.TrimSuffix(strings.TrimPrefix(m.text(make([][]byte, len(m.types))), "("), ")")
 	b := &strings.Builder{}
 	b.WriteString("SELECT " + list + " WHERE false")
 	m.texts = []*shardRows{{shard: m.move.Shards[0], batches: []*strings.Builder{b}}}

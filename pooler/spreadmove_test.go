@@ -1,6 +1,7 @@
 package pooler
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -74,6 +75,57 @@ func TestInsertSelectMovesRows(t *testing.T) {
 		"INSERT INTO t (v) SELECT v FROM t":                                  "[208]",
 	} {
 		if _, err := trySimple(conn, sql); pgerr.Code(err) != pgerr.NotImplemented || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+}
+
+// TestInsertSelectLeavesColumnsOut: each row gets the next value of the sequence, and all copies the same time.
+func TestInsertSelectLeavesColumnsOut(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	for _, sql := range []string{
+		"DROP TABLE u; CREATE TABLE u (k int, id bigserial, v text, PRIMARY KEY (k, id))",
+		"DROP TABLE w; CREATE TABLE w (at timestamptz DEFAULT now(), n int GENERATED ALWAYS AS IDENTITY, name text PRIMARY KEY)",
+		"DROP TABLE ref; CREATE TABLE ref (id serial PRIMARY KEY, name text, at timestamptz DEFAULT now(), r float8 DEFAULT random())",
+		"DROP TABLE t; CREATE TABLE t (k serial PRIMARY KEY, v text)",
+		"INSERT INTO t (v) VALUES ('a'), ('b'), ('c'), ('d')",
+		"INSERT INTO u (k, v) SELECT k, v FROM t ORDER BY k DESC",
+		"INSERT INTO u (k, v) SELECT k, v FROM t WHERE k = 2",
+		"INSERT INTO t (v) SELECT v || 'x' FROM t ORDER BY k",
+		"INSERT INTO t (v) SELECT v FROM t WHERE k > 100 RETURNING k",
+		"INSERT INTO u (v, k) SELECT 'g' || g, g % 7 FROM generate_series(1, 3000) g",
+		"INSERT INTO w (name) SELECT v FROM t ORDER BY k",
+		"INSERT INTO w (name) SELECT 'again' RETURNING n, name",
+		"INSERT INTO w (name) SELECT 'nothing' WHERE false",
+		"INSERT INTO ref (name, r) SELECT v, 1 FROM t ORDER BY k",
+	} {
+		s.both(conn, sql)
+	}
+	for _, sql := range []string{
+		"SELECT k, v FROM t ORDER BY k", "SELECT id, k, v FROM u ORDER BY id", "SELECT n, name, at > '2024-01-01' FROM w ORDER BY n",
+		"SELECT id, name, r FROM ref ORDER BY id",
+	} {
+		s.both(conn, sql)
+	}
+	if a, b := s.onShard(1, "SELECT * FROM ref ORDER BY id"), s.onShard(2, "SELECT * FROM ref ORDER BY id"); fmt.Sprint(a) != fmt.Sprint(b) || len(a) == 0 {
+		t.Errorf("copies differ:\n%s\n%s", a, b)
+	}
+	if got := one(t, conn, "SELECT currval('u_id_seq')"); got != "3005" {
+		t.Errorf("currval gives %s", got)
+	}
+	s.both(conn, "INSERT INTO u (k) SELECT k, v FROM t")
+	simple(t, conn, "BEGIN")
+	simple(t, conn, "INSERT INTO u (k, v) SELECT k, 'in transaction' FROM t")
+	simple(t, conn, "COMMIT")
+	if got := one(t, conn, "SELECT count(DISTINCT id) = count(*) FROM u"); got != "t" {
+		t.Error("an id was given twice")
+	}
+	for _, sql := range []string{
+		"INSERT INTO ref (name) SELECT v FROM t",
+		"INSERT INTO w (n, name) OVERRIDING USER VALUE VALUES (7, 'seven')",
+	} {
+		if _, err := trySimple(conn, sql); pgerr.Code(err) != pgerr.NotImplemented || !strings.Contains(err.Error(), "[210]") {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}

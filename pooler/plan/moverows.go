@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"neki/catalog"
@@ -17,6 +18,7 @@ type MoveRows struct {
 	Before, After string // the INSERT's text around the rows
 	Untyped       []bool // of the query's columns: constants without a type, which take that of the column
 	Whole         bool   // all rows of a shard in one statement
+	Left          []Left // columns that the INSERT leaves out, behind those of the query
 
 	Shards  []string       // all that may get rows; without an Index each gets all
 	Index   *catalog.Index // nil: the table has no key
@@ -25,8 +27,19 @@ type MoveRows struct {
 	KeyType uint32  // of the table's column
 }
 
+// Left is a column that an INSERT leaves to a default which must be computed once for all shards.
+type Left struct {
+	Sequence Relation // whose next value each row gets
+	Shard    string   // uid, on which the sequence is
+	Eval     int      // else the value is that of this column of Spread.Eval's row
+	Type     string   // the name of the column's type
+}
+
 // moveRows plans INSERT ... SELECT whose rows change shard.
-func (s *sharding) moveRows() error {
+func (s *sharding) moveRows() error { return s.moveRowsWith(nil, s.newOnce()) }
+
+// moveRowsWith is moveRows for an INSERT that leaves columns to defaults which must be computed once.
+func (s *sharding) moveRowsWith(left []*columnShape, o *once) error {
 	c, in := s.change, s.change.insert
 	if in.stmt.WithClause != nil {
 		return unplanned(numberInsertKey, "WITH before an INSERT ... SELECT whose rows go to other shards than they come from").
@@ -53,17 +66,28 @@ func (s *sharding) moveRows() error {
 	}
 	m := &MoveRows{Query: inner, Untyped: untyped(in.stmt.SelectStmt.GetSelectStmt())}
 	m.Whole = in.stmt.OnConflictClause.GetAction() == sqlparse.OnConflictAction_ONCONFLICT_UPDATE
-	route, err := s.moveTo(m)
+	if err := s.leave(m, left, o); err != nil {
+		return err
+	}
+	route, err := s.moveTo(m, left)
 	if err != nil {
 		return err
 	}
-	if err := s.moveText(m); err != nil {
+	if err := s.moveText(m, left); err != nil {
 		return err
 	}
 	s.plan.Route = route
 	s.plan.Spread = &Spread{
 		Legs: []Leg{{Route: route, SQL: m.Before + "..." + m.After}}, Pass: passAll, Write: true, Copies: c.table.place.Reference, Move: m,
+		Eval:  o.eval(),
 		Steps: []string{"rows of " + text},
+	}
+	for i, l := range m.Left {
+		from := "{" + itoa(int64(l.Eval)+1) + "}"
+		if l.Sequence != (Relation{}) {
+			from = "next of " + l.Sequence.Schema + "." + l.Sequence.Name
+		}
+		s.plan.Spread.Steps = append(s.plan.Spread.Steps, left[i].Name+": "+from)
 	}
 	return nil
 }
@@ -81,7 +105,7 @@ func (p *Plan) bareCopy() *Plan {
 }
 
 // moveTo says where the rows go.
-func (s *sharding) moveTo(m *MoveRows) (Route, error) {
+func (s *sharding) moveTo(m *MoveRows, left []*columnShape) (Route, error) {
 	t, in := s.change.table, s.change.insert
 	switch {
 	case t.place.Reference:
@@ -94,22 +118,28 @@ func (s *sharding) moveTo(m *MoveRows) (Route, error) {
 	if err := s.checkArbiter(); err != nil {
 		return Route{}, err
 	}
-	key := t.keyColumn()
-	if key == nil || key.key == 0 || in.keyAt < 0 {
+	key, at := t.keyColumn(), in.keyAt
+	if i := slices.Index(left, key); i >= 0 {
+		at = s.givenColumns() + i
+	}
+	if key == nil || key.key == 0 || at < 0 {
 		return Route{}, s.errInsertKey()
 	}
 	m.Shards, m.Index, m.Group, m.KeyType = t.place.Group.Shards, t.place.Index, t.place.Group, key.Type.OID
-	m.Key = KeyExpr{Source: KeyRow, At: in.keyAt, OID: key.key, Stored: true, Typmod: key.storedTypmod()}
+	m.Key = KeyExpr{Source: KeyRow, At: at, OID: key.key, Stored: true, Typmod: key.storedTypmod()}
 	return Route{Kind: RouteScatter, All: m.Shards}, nil
 }
 
 // moveText writes the INSERT with a mark where the rows go.
-func (s *sharding) moveText(m *MoveRows) error {
+func (s *sharding) moveText(m *MoveRows, left []*columnShape) error {
 	mark := "__neki_rows_"
 	for strings.Contains(s.st.Text, mark) {
 		mark += "_"
 	}
 	stmt := sqlparse.Clone(&sqlparse.Node{Node: &sqlparse.Node_InsertStmt{InsertStmt: s.change.insert.stmt}}).GetInsertStmt()
+	if len(left) > 0 {
+		s.nameColumns(stmt, left)
+	}
 	row := &sqlparse.Node{Node: &sqlparse.Node_List{List: &sqlparse.List{Items: []*sqlparse.Node{stringConst(mark)}}}}
 	stmt.SelectStmt = &sqlparse.Node{Node: &sqlparse.Node_SelectStmt{SelectStmt: &sqlparse.SelectStmt{
 		LimitOption: sqlparse.LimitOption_LIMIT_OPTION_DEFAULT, Op: sqlparse.SetOperation_SETOP_NONE, ValuesLists: []*sqlparse.Node{row},
@@ -124,6 +154,51 @@ func (s *sharding) moveText(m *MoveRows) error {
 	}
 	m.Before, m.After = before, after
 	return nil
+}
+
+// leave fills in where the values of the columns left out come from.
+func (s *sharding) leave(m *MoveRows, left []*columnShape, o *once) error {
+	for _, c := range left {
+		l := Left{Sequence: c.Sequence, Type: s.typeName(c.Type.OID)}
+		if c.Sequence == (Relation{}) {
+			l.Eval = len(o.exprs)
+			o.columnDefault(s.change.table, c)
+		} else {
+			l.Shard = o.sequenceShard(c.Sequence, s.change.table)
+		}
+		if l.Type == "" || o.failed != nil {
+			return s.errLeftOut(c)
+		}
+		m.Left = append(m.Left, l)
+	}
+	return nil
+}
+
+// givenColumns counts the columns that an INSERT ... SELECT gives values for.
+func (s *sharding) givenColumns() int {
+	in := s.change.insert
+	if len(in.stmt.Cols) > 0 {
+		return len(in.stmt.Cols)
+	}
+	return len(in.query.outs)
+}
+
+// nameColumns has an INSERT name the columns that it means, and those left out behind them.
+func (s *sharding) nameColumns(stmt *sqlparse.InsertStmt, left []*columnShape) {
+	named := func(name string) {
+		stmt.Cols = append(stmt.Cols, &sqlparse.Node{Node: &sqlparse.Node_ResTarget{ResTarget: &sqlparse.ResTarget{Name: name}}})
+	}
+	if len(stmt.Cols) == 0 {
+		for i := range min(s.givenColumns(), len(s.change.table.columns)) {
+			named(s.change.table.columns[i].Name)
+		}
+	}
+	for _, c := range left {
+		named(c.Name)
+		if c.Identity == 'a' {
+			stmt.Override = sqlparse.OverridingKind_OVERRIDING_SYSTEM_VALUE
+		}
+	}
 }
 
 // untyped tells which columns of a query are bare string constants or NULL.

@@ -234,11 +234,16 @@ func (s *sharding) defaultOnce(c *columnShape, everyCopy bool) bool {
 	if !everyCopy {
 		return false
 	}
+	return s.variesDefault(c) != alike
+}
+
+// variesDefault tells how a column's default differs between shards.
+func (s *sharding) variesDefault(c *columnShape) variance {
 	st, err := sqlparse.Parse("SELECT " + c.Default)
 	if err != nil || st.Tree == nil {
-		return true
+		return atAnyTime
 	}
-	return s.varies(st.Tree.Stmts[0].Stmt) != alike
+	return s.varies(st.Tree.Stmts[0].Stmt)
 }
 
 func (o *once) columnDefault(t *tableShape, c *columnShape) *sqlparse.Node {

@@ -105,9 +105,7 @@ func (s *sharding) run(n *sqlparse.Node) error {
 		return err
 	}
 	if s.shardedSequence(n) {
-		return unplanned(numberVolatileDefault, "nextval in this statement over sharded tables").
-			WithDetail("Each shard would count by itself.").
-			WithHint("SELECT nextval(...) first, and give the value as a constant or a parameter.")
+		return errNextval()
 	}
 	if s.spreads || !s.single() {
 		return s.spread()
@@ -119,6 +117,12 @@ func (s *sharding) run(n *sqlparse.Node) error {
 		}
 	}
 	return nil
+}
+
+func errNextval() error {
+	return unplanned(numberVolatileDefault, "nextval in this statement over sharded tables").
+		WithDetail("Each shard would count by itself.").
+		WithHint("SELECT nextval(...) first, and give the value as a constant or a parameter.")
 }
 
 // single routes a statement whose tables are on one shard, or pinned to shards by keys. It reports whether nothing else is

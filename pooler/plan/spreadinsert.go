@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"neki/sqlparse"
 )
 
@@ -147,8 +149,11 @@ func (s *sharding) evaluated() (bool, error) {
 		!c.table.place.Sharded() && !c.table.place.Reference {
 		return false, nil
 	}
+	if err := s.checkOverriding(); err != nil {
+		return false, err
+	}
 	if c.insert.query != nil {
-		return false, s.checkDefaults()
+		return s.leftOut()
 	}
 	stmt, o, keys, err := s.insertOnce()
 	if err != nil || stmt == nil {
@@ -195,24 +200,48 @@ func errDeparse(err error) error {
 	return e.WithDetail("It can't be written for them.")
 }
 
-// checkDefaults refuses INSERT ... SELECT that leaves columns to defaults which must be computed once for each row.
-func (s *sharding) checkDefaults() error {
-	_, extra := s.insertColumns(s.change.insert.stmt, s.change.table.place.Reference)
-	given := len(s.change.insert.query.outs)
-	if len(s.change.insert.stmt.Cols) == 0 {
-		var missing []*columnShape
-		for _, c := range extra {
-			if s.change.insert.query.open || s.change.table.columnIndex(c.Name) >= given {
-				missing = append(missing, c)
-			}
-		}
-		extra = missing
+// leftOut plans an INSERT ... SELECT that leaves columns to defaults which must be computed once for all shards: of sequences
+// for each row, of the time for all rows. It reports whether it did.
+func (s *sharding) leftOut() (bool, error) {
+	in, t := s.change.insert, s.change.table
+	_, extra := s.insertColumns(in.stmt, t.place.Reference)
+	if len(in.stmt.Cols) == 0 && !in.query.open {
+		given := len(in.query.outs)
+		extra = slices.DeleteFunc(extra, func(c *columnShape) bool { return t.columnIndex(c.Name) < given })
 	}
 	if len(extra) == 0 {
+		return false, nil
+	}
+	for _, c := range extra {
+		if len(in.stmt.Cols) == 0 && in.query.open || c.Sequence == (Relation{}) && s.variesDefault(c) != byTime {
+			return false, s.errLeftOut(c)
+		}
+	}
+	root := s.st.Tree.Stmts[0].Stmt
+	if s.shardedSequence(root) {
+		return false, errNextval()
+	}
+	return true, s.moveRowsWith(extra, s.newOnce())
+}
+
+// checkOverriding refuses OVERRIDING USER VALUE of an identity column: each shard would count by itself.
+func (s *sharding) checkOverriding() error {
+	if s.change.insert.stmt.Override != sqlparse.OverridingKind_OVERRIDING_USER_VALUE {
 		return nil
 	}
-	return unplanned(numberVolatileDefault, "INSERT ... SELECT that leaves column \"%s\" of table \"%s\" to its default", extra[0].Name, s.change.table.name).
-		WithDetail("The default must be computed once for all shards: %s.", extra[0].Default).
+	for i := range s.change.table.columns {
+		if c := &s.change.table.columns[i]; c.Identity != 0 {
+			return unplanned(numberVolatileDefault, "OVERRIDING USER VALUE of identity column \"%s\"", c.Name).
+				WithDetail("Each shard would count by itself.").
+				WithHint("Leave the column out.")
+		}
+	}
+	return nil
+}
+
+func (s *sharding) errLeftOut(c *columnShape) error {
+	return unplanned(numberVolatileDefault, "INSERT ... SELECT that leaves column \"%s\" of table \"%s\" to its default", c.Name, s.change.table.name).
+		WithDetail("The default must be computed once for all shards: %s.", c.Default).
 		WithHint("Select a value for the column, or insert by VALUES.")
 }
 
