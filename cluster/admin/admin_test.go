@@ -207,7 +207,7 @@ func (w *world) ready(a *admin.Admin) {
 }
 
 func (w *world) soon() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	w.t.Cleanup(cancel)
 	return ctx
 }

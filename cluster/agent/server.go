@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"neki/catalog"
@@ -51,8 +52,9 @@ const serveGrace = 5 * time.Second
 // Serve answers an API of the cluster on l, over TLS unless t is nil, until ctx ends, and joins all its connections. It
 // owns l.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, t *tls.Config, log *slog.Logger) error {
+	unused := unusedConns{all: map[net.Conn]struct{}{}}
 	srv := &http.Server{
-		Handler: h, TLSConfig: t, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		ConnState: unused.note, Handler: h, TLSConfig: t, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
@@ -71,12 +73,43 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, t *tls.Config, l
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), serveGrace)
 	defer cancel()
+	unused.close()
 	err := srv.Shutdown(limited)
 	if err != nil {
 		err = errors.Join(err, srv.Close())
 	}
 	<-failed
 	return err
+}
+
+// unusedConns are the connections on which nothing was asked yet. The server would wait for each for five seconds at its end, and
+// clients open some that they then don't need. It is safe for concurrent use.
+type unusedConns struct {
+	mu    sync.Mutex
+	ended bool
+	all   map[net.Conn]struct{}
+}
+
+func (u *unusedConns) note(c net.Conn, state http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(u.all, c)
+	case u.ended:
+		_ = c.Close() // nobody serves it
+	default:
+		u.all[c] = struct{}{}
+	}
+}
+
+func (u *unusedConns) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = true
+	for c := range u.all {
+		_ = c.Close() // nothing was sent on it
+	}
 }
 
 // Guard lets a request through that came over mutual TLS or bears the token.

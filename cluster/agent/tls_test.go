@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
+	"net"
 	"net/http"
 	"testing"
 
@@ -75,4 +77,31 @@ func TestFeed(t *testing.T) {
 	b.view(live, "reports of the next agent", func(h *catalog.NodeHealth) bool {
 		return !h.Stale && h.State == catalog.StateServing && h.Role == catalog.RolePrimary
 	})
+}
+
+// A connection on which nothing is asked does not hold up the end of an API.
+func TestServeEndsWithUnusedConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	answer := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	go func() { served <- agent.Serve(ctx, l, answer, nil, slog.New(slog.DiscardHandler)) }()
+	unused, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unused.Close()
+	asked, err := http.Get("http://" + l.Addr().String()) // by the time it is answered the other one has been accepted, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = asked.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	end()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
 }
