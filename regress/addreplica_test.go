@@ -135,7 +135,11 @@ func TestAddReplicaUnderLoad(t *testing.T) {
 	c := ownCluster(t, "--shards", "1", "--replicas", "2", "--backup-interval", "0")
 	conn := login(t, c)
 	fillShard(t, conn, bulkMB())
-	run(t, conn, "CALL neki.backup('sh1')")
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute) // of 1 GB, on a machine that has other things to do
+	defer cancel()
+	if _, err := conn.Exec(ctx, "CALL neki.backup('sh1')"); err != nil {
+		t.Fatal(err)
+	}
 	size := mustQuery[int64](t, conn, "SELECT size_bytes FROM neki.backups")
 	primary := mustQuery[string](t, conn, "SELECT primary_node FROM neki.shards")
 	others := rowsOf(t, conn, "SELECT node FROM neki.replicas ORDER BY node")
