@@ -31,6 +31,7 @@ type options struct {
 	seconds   int
 	pool      int
 	scale     int
+	only      string
 }
 
 func main() {
@@ -47,6 +48,7 @@ func main() {
 	flag.IntVar(&o.seconds, "seconds", 2, "seconds of each pgbench run")
 	flag.IntVar(&o.pool, "pool", 20, "server connections of each proxy")
 	flag.IntVar(&o.scale, "scale", 10, "pgbench scale")
+	flag.StringVar(&o.only, "only", "", "measure only this, and print it: idle, transactions, large, connects or sharded")
 	flag.Parse()
 	err := errors.Join(numbers(clients, &o.clients), numbers(idle, &o.idle))
 	if err == nil {
@@ -84,21 +86,25 @@ func run(ctx context.Context, o options) (err error) {
 	r := &report{when: time.Now(), options: o, bed: &b}
 	// Memory first: the processes have done nothing yet.
 	for _, step := range []struct {
-		name string
-		run  func(context.Context, options, *bed) error
+		key, name string
+		run       func(context.Context, options, *bed) error
 	}{
-		{"idle clients", r.measureIdle},
-		{"transactions", r.measureTransactions},
-		{"large result", r.measureLarge},
-		{"connects", r.measureConnects},
+		{"idle", "idle clients", r.measureIdle},
+		{"transactions", "transactions", r.measureTransactions},
+		{"large", "large result", r.measureLarge},
+		{"connects", "connects", r.measureConnects},
+		{"sharded", "over shards", r.measureSharded},
 	} {
+		if o.only != "" && o.only != step.key {
+			continue
+		}
 		say("measuring: %s", step.name)
 		if err := step.run(ctx, o, &b); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
 	text := r.markdown()
-	if o.output == "-" {
+	if o.output == "-" || o.only != "" {
 		fmt.Print(text)
 		return nil
 	}

@@ -58,9 +58,18 @@ var (
 
 // pgbench runs select-only transactions; pid is the proxy's, 0 when there is none.
 func (b *bed) pgbench(ctx context.Context, d database, pid int, idle float64, mode string, clients, seconds int) (pgbenchRun, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "pgbench"), "-n", "-S", "-M", mode, "-c", strconv.Itoa(clients),
+	return b.pgbenchScript(ctx, d, pid, idle, mode, clients, seconds, "")
+}
+
+// pgbenchScript runs transactions of a file; "" is select-only.
+func (b *bed) pgbenchScript(ctx context.Context, d database, pid int, idle float64, mode string, clients, seconds int, script string) (pgbenchRun, error) {
+	work := []string{"-S"}
+	if script != "" {
+		work = []string{"-f", script}
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "pgbench"), append(work, "-n", "-M", mode, "-c", strconv.Itoa(clients),
 		"-j", strconv.Itoa(min(clients, 2)), "-T", strconv.Itoa(seconds),
-		"-h", d.host, "-p", strconv.Itoa(d.port), "-U", d.user, d.name)
+		"-h", d.host, "-p", strconv.Itoa(d.port), "-U", d.user, d.name)...)
 	cmd.Env = append(os.Environ(), "PGPASSWORD="+d.password, "PGSSLMODE="+cmp.Or(d.tls, "disable"), "PGSSLROOTCERT=")
 	var m *meter
 	var err error

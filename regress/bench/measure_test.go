@@ -52,12 +52,17 @@ func TestCPUOfThisProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
-		_ = bytes.Repeat([]byte{1}, 1<<16)
+	after := before
+	for end := time.Now().Add(time.Minute); after-before < 50*time.Millisecond && time.Now().Before(end); {
+		for range 1000 {
+			_ = bytes.Repeat([]byte{1}, 1<<16)
+		}
+		if after, err = cpuOf(os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	after, err := cpuOf(os.Getpid())
-	if err != nil || after-before < 50*time.Millisecond {
-		t.Errorf("300 ms of work are %v of CPU, %v", after-before, err)
+	if after-before < 50*time.Millisecond {
+		t.Errorf("a minute of work is %v of CPU", after-before)
 	}
 	if m, err := memoryOf(os.Getpid()); err != nil || m < 1<<20 {
 		t.Errorf("memory %d, %v", m, err)

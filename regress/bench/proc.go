@@ -39,18 +39,21 @@ func cpuOf(pid int) (time.Duration, error) {
 }
 
 // memoryOf is the memory a process holds, in bytes.
-func memoryOf(pid int) (int64, error) {
+func memoryOf(pid int) (int64, error) { return statusKB(pid, "VmRSS:") }
+
+// statusKB gives a line of a process's status that is a number of kB, in bytes.
+func statusKB(pid int, name string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if value, ok := strings.CutPrefix(line, name); ok {
 			kb, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
 			return kb << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/%d/status has no VmRSS", pid)
+	return 0, fmt.Errorf("/proc/%d/status has no %s", pid, name)
 }
 
 // child is a process of ours, with its log in a file.

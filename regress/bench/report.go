@@ -21,6 +21,7 @@ type report struct {
 	transactions []txRow
 	large        []largeFigures
 	connects     []connectRow
+	sharded      *shardedFigures
 }
 
 type idleRow struct {
@@ -321,6 +322,9 @@ func (r *report) writeRest(b *strings.Builder, name, other string) {
 		"| login | %s /s | CPU ms each | %s /s | CPU ms each |\n|---|---|---|---|---|\n", other, name)
 	for _, row := range r.connects {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", row.way, row.bouncer, row.candidate)
+	}
+	if r.sharded != nil {
+		r.sharded.write(b)
 	}
 }
 

@@ -128,10 +128,7 @@ func (b *bed) start(ctx context.Context, o options) error {
 	if b.bin, err = plainpg.Bin(); err != nil {
 		return err
 	}
-	if b.dir, err = os.MkdirTemp("", "neki-bench-"); err != nil {
-		return err
-	}
-	if err := os.Chmod(b.dir, 0o777); err != nil { // Postgres and PgBouncer run as another user
+	if err := b.makeDir(); err != nil {
 		return err
 	}
 	if o.candidate == "pgbouncer" {
@@ -158,6 +155,14 @@ func (b *bed) start(ctx context.Context, o options) error {
 	}
 	b.versions, err = b.describe(ctx)
 	return err
+}
+
+// makeDir makes the directory of the bed, which Postgres and PgBouncer use as another user.
+func (b *bed) makeDir() (err error) {
+	if b.dir, err = os.MkdirTemp("", "neki-bench-"); err != nil {
+		return err
+	}
+	return os.Chmod(b.dir, 0o777)
 }
 
 // idleCPU measures what a process uses while no client does anything: `neki dev` watches its Postgres meanwhile.
@@ -188,30 +193,12 @@ func (b *bed) startPlain(ctx context.Context) error {
 
 // startNeki starts a cluster of one shard; its primary is the Postgres that PgBouncer serves too.
 func (b *bed) startNeki(ctx context.Context, o options) error {
-	listen, err := plainpg.FreePort()
+	d, err := b.launchDev(ctx, o, "--shards", "1", "--replicas", "2")
 	if err != nil {
-		return err
-	}
-	http, err := plainpg.FreePort()
-	if err != nil {
-		return err
-	}
-	data := filepath.Join(b.dir, "neki")
-	dev, err := launch(b.dir, false, o.neki, "dev", "--data", data, "--shards", "1", "--replicas", "2",
-		"--listen", "127.0.0.1:"+strconv.Itoa(listen), "--http", "127.0.0.1:"+strconv.Itoa(http))
-	if err != nil {
-		return err
-	}
-	b.children = append(b.children, dev)
-	var d database
-	if err := dev.await(ctx, 2*time.Minute, func() (err error) {
-		d, err = readDevEnv(filepath.Join(data, "dev.env"))
-		return err
-	}); err != nil {
 		return err
 	}
 	if o.config == "" {
-		o.config = filepath.Join(data, "gateway.yaml")
+		o.config = filepath.Join(b.dir, "neki", "gateway.yaml")
 	}
 	gateway, err := b.startGateway(ctx, o, &d)
 	if err != nil {
@@ -224,11 +211,75 @@ func (b *bed) startNeki(ctx context.Context, o options) error {
 		name: "neki", main: plain, pid: gateway.pid(), prepared: true,
 		scram: &entrance{plain, gateway.pid()}, tls: &entrance{secure, gateway.pid()},
 	}
+	if b.candidate.trust, err = b.startTrusting(ctx, o, plain); err != nil {
+		return err
+	}
 	if err := setPool(ctx, plain, o.pool); err != nil {
 		return err
 	}
 	b.direct, err = primaryOf(ctx, plain)
 	return err
+}
+
+// startTrusting starts one more gateway, which asks clients for nothing and logs in to Postgres by a file of passwords.
+func (b *bed) startTrusting(ctx context.Context, o options, d database) (*entrance, error) {
+	text, err := os.ReadFile(o.config)
+	if err != nil {
+		return nil, err
+	}
+	port, err := plainpg.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	passwords, config := filepath.Join(b.dir, "passwords"), filepath.Join(b.dir, "trust.yaml")
+	var lines strings.Builder
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.HasPrefix(line, "listen:"):
+			line = fmt.Sprintf("listen: [\"127.0.0.1:%d\"]\n", port)
+		case strings.HasPrefix(line, "id:"):
+			line = "id: trusting\n"
+		}
+		lines.WriteString(line)
+	}
+	lines.WriteString("\nauth:\n  rules: [host all all 127.0.0.1/32 trust]\n  passwords-file: " + passwords + "\n")
+	if err := errors.Join(
+		os.WriteFile(passwords, fmt.Appendf(nil, "%q %q\n", d.user, d.password), 0o600),
+		os.WriteFile(config, []byte(lines.String()), 0o644)); err != nil {
+		return nil, err
+	}
+	o.config = config
+	gateway, err := b.startGateway(ctx, o, &d)
+	if err != nil {
+		return nil, err
+	}
+	return &entrance{d, gateway.pid()}, nil
+}
+
+// launchDev starts `neki dev` in the bed's directory and gives the way in.
+func (b *bed) launchDev(ctx context.Context, o options, args ...string) (d database, err error) {
+	listen, err := plainpg.FreePort()
+	if err != nil {
+		return d, err
+	}
+	http, err := plainpg.FreePort()
+	if err != nil {
+		return d, err
+	}
+	data := filepath.Join(b.dir, "neki")
+	dev, err := launch(b.dir, false, o.neki, append([]string{
+		"dev", "--data", data,
+		"--listen", "127.0.0.1:" + strconv.Itoa(listen), "--http", "127.0.0.1:" + strconv.Itoa(http),
+	}, args...)...)
+	if err != nil {
+		return d, err
+	}
+	b.children = append(b.children, dev)
+	err = dev.await(ctx, 2*time.Minute, func() (err error) {
+		d, err = readDevEnv(filepath.Join(data, "dev.env"))
+		return err
+	})
+	return d, err
 }
 
 // startGateway starts `neki gateway` apart from the cluster's own process, so that only the gateway is measured.
