@@ -50,6 +50,7 @@ func (c *Session) clientError(index int, body []byte) []byte {
 // Reword gives a server's error with the client's name of the statement that it is about. The error of a statement that was
 // cancelled to end the session is the session's end, of which the client hears nothing else.
 func (c *Session) Reword(index int, body []byte) []byte {
+	c.recollect()
 	if bytes.Contains(body, []byte("\x00C"+pgerr.QueryCanceled+"\x00")) {
 		if c.killedBy() != nil {
 			c.dying = true

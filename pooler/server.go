@@ -286,6 +286,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 // serve logs a client in and starts its session on a goroutine of its own: a login takes a deeper stack than a session,
 // which would keep it.
 func (s *Server) serve(ctx context.Context, nc net.Conn, proxied bool) {
+	growLogin(0)
 	c, err := s.login(ctx, nc, proxied)
 	if c != nil && err == nil {
 		s.goroutines.Go(c.run)

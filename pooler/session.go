@@ -54,6 +54,8 @@ type Session struct {
 	shown    *backend.ParamSet
 	reports  *backend.ParamSet // of the connection that was given back last; nil once the client knows
 
+	calm     bool         // the session is resting: see plain.go
+	segment  plainSegment // that runs
 	phase    phase
 	status   byte // I, T or E, as the client was told
 	tx       transaction
@@ -219,6 +221,15 @@ func growStack(i int) byte {
 	return room[len(room)-1-i]
 }
 
+// growLogin takes the stack that a login needs at once, while there is little on it to be copied.
+//
+//go:noinline
+func growLogin(i int) byte {
+	var room [6 << 10]byte
+	room[i] = byte(i)
+	return room[len(room)-1-i]
+}
+
 // sayWhy tells a client that others ended the session.
 func (c *Session) sayWhy(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -327,6 +338,12 @@ func (c *Session) Received(n int) error {
 	if c.phase == phaseCopying {
 		c.feeding.Store(false)
 	}
+	if c.calm {
+		c.calm = false
+		if _, err := c.plain(); err != nil {
+			return err
+		}
+	}
 	for {
 		if c.copied > 0 {
 			if err := c.copyOn(); err != nil {
@@ -340,6 +357,7 @@ func (c *Session) Received(n int) error {
 		if !ok {
 			break
 		}
+		c.calm, w.used = false, true
 		if err := c.dispatch(m); err != nil {
 			return err
 		}

@@ -43,6 +43,7 @@ func (c *Session) Completed(index, nth int, tag []byte) {
 // Failed notes an error of the server.
 func (c *Session) Failed(index int, code []byte, fatal bool) {
 	c.failed = true
+	c.recollect()
 	c.countError()
 	if len(c.parsing) > 0 {
 		c.unparse(index)
@@ -64,7 +65,7 @@ func (c *Session) Failed(index int, code []byte, fatal bool) {
 func (c *Session) Ready(_ int, _ byte) {
 	c.afterReady()
 	r := c.work.relay
-	if c.lease != nil && c.effective(c.lease.Params()) != c.effective(c.shown) {
+	if c.lease != nil && c.lease.Params() != c.shown && c.effective(c.lease.Params()) != c.effective(c.shown) {
 		r.Append(c.appendParameterChanges(nil))
 	}
 	if c.sub != nil {
@@ -140,6 +141,7 @@ func (c *Session) finish(now time.Time) error {
 	c.releaseIfFree()
 	c.record(now)
 	c.settle(now)
+	c.calm = c.resting()
 	if c.dying {
 		return os.ErrDeadlineExceeded // as if it had come to its wait for the client
 	}

@@ -22,6 +22,7 @@ type work struct {
 	executed   []plan.Part  // of them, in a segment
 	plans      []*plan.Plan // by expected answer of the relay
 	ops        []op
+	bound      op // a Bind whose shard is being found on a plain statement's way
 	sql        sqlNames
 	values     plan.Values // of the statement whose shard is being found
 	shards     []string
@@ -31,6 +32,7 @@ type work struct {
 	runningAt  int
 	mayBeStale bool // a statement of the segment was prepared on its server before the client's Parse
 	relay      *backend.Relay
+	used       bool // more of it than a plain statement needs: there is more to clear
 }
 
 // Sizes of buffers. inSize holds a usual pipeline; a longer message makes the buffer grow, and a grown one does not go
@@ -89,12 +91,18 @@ func (p *workPool) put(w *work) {
 		p.large.Put(&b)
 	}
 	clear(w.parts[:cap(w.parts)])
-	clear(w.executed[:cap(w.executed)])
-	clear(w.plans[:cap(w.plans)])
-	clear(w.ops[:cap(w.ops)])
-	w.sql, w.running = sqlNames{}, nil
-	w.trimReplaced()
-	w.text = nil
+	if w.used {
+		w.used = false
+		clear(w.executed[:cap(w.executed)])
+		clear(w.plans[:cap(w.plans)])
+		clear(w.ops[:cap(w.ops)])
+		w.sql = sqlNames{}
+		w.trimReplaced()
+	}
+	if w.bound.typ != 0 {
+		w.bound = op{}
+	}
+	w.running, w.text = nil, nil
 	w.values = plan.Values{Params: w.values.Params[:0], Formats: w.values.Formats[:0]}
 	clear(w.values.Params[:cap(w.values.Params)])
 	w.start, w.end = 0, 0

@@ -62,6 +62,8 @@ type Relay struct {
 	Replacement []byte
 	// Rewrite, if set, gives the frames sent in place of an error for the request expects[index], of which it gets the body.
 	Rewrite func(index int, body []byte) []byte
+	// Whole says that the answers of one plain statement are due, all Forward, of which most come in one chunk.
+	Whole bool
 	// Retryable lets the relay hold back an error that says this server can't serve a read, if nothing was answered yet.
 	Retryable bool
 	// Misrouted lets it hold back 25006 as well: what was taken for a read is none, and may run on the primary.
@@ -129,7 +131,7 @@ const maxHold = 64 << 10
 // Begin forgets the last segment.
 func (r *Relay) Begin() {
 	r.expects, r.head = r.expects[:0], 0
-	r.Rewrite = nil
+	r.Rewrite, r.Whole = nil, false
 	r.Replacement, r.Retryable, r.Misrouted, r.HoldReady, r.Muted = nil, false, false, false, false
 	r.Healable, r.Stale, r.Failed = false, false, 0
 	r.Rows, r.Sent, r.Retry, r.Wrote, r.Fatal, r.CopyIn, r.nth = 0, 0, false, false, false, false, 0
@@ -266,6 +268,10 @@ func (r *Relay) Expected() int { return len(r.expects) }
 
 func (r *Relay) onChunk(chunk []byte) (done bool, err error) {
 	r.chunk, r.at, r.from = chunk, 0, 0
+	if r.Whole && r.whole(chunk) {
+		err := r.flush()
+		return err == nil, err
+	}
 	if len(r.hold) > 0 {
 		if err := r.unhold(); err != nil {
 			return false, err

@@ -146,6 +146,7 @@ type Plan struct {
 	refused      string // what a read-only session is told it can't execute
 	shardRefused string // what a session with __neki.shard is told it can't execute; "" = allowed
 	quietArgs    bool   // of EXECUTE: its arguments have no effect of their own
+	plain        bool   // see Plain
 	disproved    atomic.Bool
 	result       atomic.Int32 // see NoteResult
 	stats        atomic.Pointer[entry]

@@ -189,6 +189,7 @@ func (pl *Planner) one(sh *sqlparse.Shape, shapeErr error, text []byte, snap *ca
 		return nil, err
 	}
 	p.version = v
+	p.plain = p.isPlain()
 	p.template = newTemplate(string(text), sh.Literals, p.ByText)
 	p.bytes += p.template.size()
 	if !p.ByText {
