@@ -45,6 +45,7 @@ type Table struct {
 	Copies                 []string // of a reference table: uids of the shards that have one, sorted
 	GSIs                   []*GSI   // of which it is the owner
 	Lookup                 bool     // a GSI's lookup table
+	LookupOf               *GSI     // whose
 }
 
 // Sharded reports whether the table's rows are on several shards, by key.

@@ -191,7 +191,7 @@ func (p *topologyParser) gsi(database, name string, n *jsonNode, d *databasePlac
 	if p.gsiTables(g, n, owner, lookup); len(p.problems) > before {
 		return
 	}
-	lookup.Lookup = true
+	lookup.Lookup, lookup.LookupOf = true, g
 	owner.GSIs = append(owner.GSIs, g)
 	p.topology.GSIs = append(p.topology.GSIs, g)
 }

@@ -42,7 +42,7 @@ func (c *Session) isOwn(o *op) bool {
 	case o.typ == 'C' && o.statement, o.spread:
 		return true
 	case o.plan != nil && c.spreads(o.plan): // but with these values
-		return o.typ == 'P' && o.plan.Spread != nil
+		return o.typ == 'P' && (o.plan.Spread != nil || o.plan.Route.Kind == plan.RouteLookup)
 	}
 	return o.plan != nil && (o.plan.Kind == sqlparse.KindPrepare || !c.isServers(o.plan))
 }

@@ -187,7 +187,11 @@ func (t *twoPhase) decide() error {
 // finish carries out what was decided. What can't be reached in time is left to the admin.
 func (t *twoPhase) finish() {
 	sql := "COMMIT PREPARED " + sqlparse.QuoteLiteral(t.commit.GID)
-	eachMember(t.writers, func(m *member, buf []byte) error {
+	each := eachMember
+	if len(t.c.stx.order) > 0 {
+		each = memberAfterMember
+	}
+	each(t.writers, func(m *member, buf []byte) error {
 		t.step("commit " + m.place.shard)
 		s := t.state(m)
 		s.clean, s.err = t.onPrepared(m, sql, buf)

@@ -106,6 +106,15 @@ func eachMember(members []*member, do func(m *member, buf []byte) error) []error
 	return errs
 }
 
+// memberAfterMember calls do for every member in turn.
+func memberAfterMember(members []*member, do func(m *member, buf []byte) error) []error {
+	errs := make([]error, len(members))
+	for i, m := range members {
+		errs[i] = do(m, make([]byte, memberBuffer))
+	}
+	return errs
+}
+
 // memberBuffer is the room for answers without rows.
 const memberBuffer = 1 << 10
 
@@ -218,6 +227,7 @@ func (c *Session) commitShards() error {
 			readers = append(readers, m)
 		}
 	}
+	writers = t.inOrder(writers)
 	c.park()
 	if len(writers) > 1 {
 		// What a COMMIT could still refuse, it refuses now, while all can be rolled back.

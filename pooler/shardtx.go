@@ -26,6 +26,7 @@ type shardTx struct {
 	members  []*member
 	lost     bool              // a member's connection is gone: nothing can be committed
 	cursors  map[string]string // shards by the names of cursors
+	order    [][2]string       // shards, of which the first is to commit before the second
 	opaque   bool              // a setting was changed, for the transaction, in a way that can't be repeated on another shard
 }
 
@@ -296,7 +297,7 @@ func (t *shardTx) note(c *Session, p *plan.Plan) {
 			c.forgetCursors(nth)
 		}
 	case p.Kind == sqlparse.KindCommit, p.Kind == sqlparse.KindRollback: // AND CHAIN: the next one begins like this one
-		t.log, t.opaque = nil, false
+		t.log, t.opaque, t.order = nil, false, nil
 		for _, m := range t.members {
 			m.base, m.points, m.data, m.wrote = m.sc.Vars(), nil, false, false
 		}

@@ -55,6 +55,9 @@ type spread struct {
 	answered bool
 	closed   bool
 	measured *measure // for EXPLAIN (ANALYZE), else nil
+
+	kept   [][]byte // the answer's rows, of a change whose indexes are kept
+	keptAt int
 }
 
 // spreadBudget bounds the memory of one statement over several shards.
@@ -82,14 +85,21 @@ func (c *Session) openSpread(p *plan.Plan, v *plan.Values, f formats, snap *cata
 
 // makeSpread makes the run of p on its shards, which begin starts.
 func (c *Session) makeSpread(p *plan.Plan, v *plan.Values, f formats, snap *catalog.Snapshot) (s *spread, shard string, err error) {
+	lookups := p.Lookups()
+	if err := c.lookUp(p, lookups, v, snap); err != nil {
+		return nil, "", err
+	}
 	shards, err := p.Shards(nil, v)
 	if err != nil {
 		return nil, "", err
 	}
-	if p.Spread == nil {
-		if len(shards) == 1 {
-			return nil, shards[0], errNotSpread
-		}
+	switch {
+	case p.Spread != nil:
+	case len(shards) == 1 && len(lookups) == 0:
+		return nil, shards[0], errNotSpread
+	case len(shards) == 1:
+		p = p.AsSpread()
+	default:
 		whole, err := c.srv.planner.Spread(p, v.Text, snap, c.planEnv())
 		if err != nil {
 			return nil, "", err
@@ -156,11 +166,19 @@ func (s *spread) prepare(snap *catalog.Snapshot) error {
 			return err
 		}
 	}
+	var err error
 	if sp.Move != nil {
-		return s.moveRows(snap)
+		err = s.moveRows(snap)
+	} else {
+		err = s.makeLegs(snap)
 	}
-	if err := s.makeLegs(snap); err != nil || sp.Spec == nil {
+	switch {
+	case err != nil:
 		return err
+	case sp.Upkeep != nil:
+		return s.runKept(snap)
+	case sp.Spec == nil || sp.Move != nil:
+		return nil
 	}
 	return s.open()
 }
@@ -343,16 +361,22 @@ func (s *spread) close() {
 	s.unwatch()
 	s.cancel()
 	if s.own {
-		for _, m := range s.lanes {
-			if !m.sc.Unfit() {
-				c.cleanBounded(m.sc, false)
-			}
-			c.lease, c.place = m.sc, m.place
-			c.release()
-		}
-		s.lanes = nil
+		s.giveBack()
 	}
 	c.shardCalls += s.calls
+}
+
+// giveBack ends the leases of a run outside of a transaction.
+func (s *spread) giveBack() {
+	c := s.c
+	for _, m := range s.lanes {
+		if !m.sc.Unfit() {
+			c.cleanBounded(m.sc, false)
+		}
+		c.lease, c.place = m.sc, m.place
+		c.release()
+	}
+	s.lanes = nil
 }
 
 // failed settles the session after an error of the run: a shard's transaction that has failed is the session's.
@@ -398,6 +422,12 @@ func (s *spread) noteDescription(body []byte) {
 	if s.shown != nil {
 		return
 	}
+	if u := s.plan.Spread.Upkeep; u != nil {
+		if u.Shown > 0 {
+			s.shown = endMessage(cutDescription(append([]byte{'T', 0, 0, 0, 0}, body...), u.Shown), 0)
+		}
+		return
+	}
 	dst := append([]byte{'T', 0, 0, 0, 0}, body...)
 	if n := s.plan.Spread.Pass; n > 0 && n < int(binary.BigEndian.Uint16(body)) {
 		dst = cutDescription(dst, n)
@@ -436,6 +466,8 @@ func (s *spread) nextRows() (rows []byte, n int, err error) {
 	switch {
 	case s.closed:
 		return nil, 0, io.EOF
+	case sp.Upkeep != nil:
+		return s.nextKept()
 	case s.node != nil:
 		return s.encode(s.node, s.columns)
 	case len(s.legs) == 0:

@@ -83,6 +83,9 @@ func (l *legNode) format(i int) int16 {
 // formats gives the result formats of the leg's Bind.
 func (l *legNode) formats() formats {
 	sp := l.spread.plan.Spread
+	if sp.Upkeep != nil {
+		return l.spread.keptFormats(sp.Upkeep)
+	}
 	if sp.Spec == nil && (sp.Pass == 0 || sp.Pass == len(l.leg.Columns)) || len(l.leg.Columns) == 0 {
 		return l.spread.formats
 	}

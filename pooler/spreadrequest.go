@@ -103,7 +103,8 @@ func (s *spread) learnTypes() error {
 	if len(s.values.Params) == 0 || len(s.types) >= len(s.values.Params) && !slices.Contains(s.types, 0) {
 		return nil
 	}
-	if !slices.ContainsFunc(s.plan.Spread.Legs, func(l plan.Leg) bool { return l.SQL != "" }) || len(s.lanes) == 0 {
+	own := slices.ContainsFunc(s.plan.Spread.Legs, func(l plan.Leg) bool { return l.SQL != "" })
+	if u := s.plan.Spread.Upkeep; len(s.lanes) == 0 || !own && (u == nil || u.Before == nil) {
 		return nil
 	}
 	m := s.lanes[0]

@@ -40,7 +40,7 @@ func (c *Session) target(p *plan.Plan, v *plan.Values, snap *catalog.Snapshot) (
 		shard, refused = plan.Destination(p, c.vars.Neki(), snap)
 		return shard, false, refused
 	}
-	if p.Spread != nil {
+	if p.Spread != nil || p.Route.Kind == plan.RouteLookup {
 		return "", true, nil
 	}
 	w := c.work

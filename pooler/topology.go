@@ -121,6 +121,44 @@ func (k *topologyCheck) database(name string) {
 		}
 		k.rows(name, r, place)
 	}
+	k.indexes(name, table)
+}
+
+// indexes reports global secondary indexes whose tables are not as they need them, and those that would be read without being
+// filled.
+func (k *topologyCheck) indexes(database string, table *plan.RelTable) {
+	for _, g := range k.next.GSIs {
+		if g.Database != database {
+			continue
+		}
+		path := catalog.PathOf(database, "", "") + ".global_secondary_indexes." + g.Name
+		if err := table.CheckIndex(g); err != nil {
+			e := pgerr.From(err)
+			k.report(path, "%s", strings.TrimSpace(e.Message+" "+e.Detail))
+			continue
+		}
+		kept := slices.ContainsFunc(k.snap.Topology().GSIs, func(now *catalog.GSI) bool {
+			return now.Database == g.Database && now.Schema == g.Schema && now.Owner == g.Owner && now.Lookup == g.Lookup &&
+				slices.Equal(now.Columns, g.Columns)
+		})
+		if owner := table.Rel(g.Schema, g.Owner, nil); g.Enabled && !kept && owner != nil {
+			k.filled(path, database, owner)
+		}
+	}
+}
+
+// filled reports an index that nobody has kept before, if its table has rows.
+func (k *topologyCheck) filled(path, database string, owner *plan.Rel) {
+	place, err := k.snap.Topology().Place(database, owner.Schema, owner.Name)
+	if err != nil {
+		return
+	}
+	for _, shard := range place.Shards() {
+		if some, err := k.someRows(shard, database, owner); err == nil && some {
+			k.report(path, "table \"%s\" has rows (or had, until VACUUM), which the index lacks: set \"enabled\": false, fill it, then enable it", owner.Name)
+			return
+		}
+	}
 }
 
 // rows reports a table that has rows and would get another place: rows don't move with it.

@@ -61,3 +61,21 @@ func rowsFrom(text string, start int) []Span {
 		}
 	}
 }
+
+// StatementEnd gives the byte offset behind the last token of a text of one statement, without semicolons and comments.
+func StatementEnd(text string) int {
+	l := lexer{text: text}
+	end := 0
+	for {
+		t := l.next()
+		switch {
+		case t.kind == tokenEnd:
+			return end
+		case t.kind == tokenBad:
+			return len(text)
+		case t.kind == tokenPunct && text[t.start] == ';':
+		default:
+			end = t.end
+		}
+	}
+}

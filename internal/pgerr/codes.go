@@ -14,6 +14,7 @@ const (
 	DivisionByZero                   = "22012"
 	NumericValueOutOfRange           = "22003"
 	NotNullViolation                 = "23502"
+	UniqueViolation                  = "23505"
 	InvalidParameterValue            = "22023"
 	InvalidTextRepresentation        = "22P02"
 	InvalidDatetimeFormat            = "22007"

@@ -52,6 +52,9 @@ func (s *sharding) copyFrom(c *sqlparse.CopyStmt) error {
 	}
 	place := t.place
 	switch {
+	case len(place.GSIs) > 0:
+		return unplanned(numberUpkeepCopy, "COPY FROM into table \"%s\", which has global secondary indexes", t.name).
+			WithHint("INSERT the rows, many in one statement; or leave the indexes out of the topology meanwhile.")
 	case !place.Sharded() && !place.Reference:
 		s.plan.Route.Shard = place.Shards()[0]
 		return nil

@@ -187,6 +187,13 @@ func describeRoute(d *document, p *Plan) {
 	}
 	if len(keys) > 0 {
 		d.list("Keys", keys)
+		var lookups []string
+		for _, l := range p.Lookups() {
+			lookups = append(lookups, l.String())
+		}
+		if len(lookups) > 0 {
+			d.list("Lookups", lookups)
+		}
 		if shards, err := p.Shards(nil, &Values{Session: &datum.Session{}}); err == nil && p.constantKeys() {
 			d.list("Shards", shards)
 		}

@@ -17,6 +17,9 @@ func describeSpread(d *document, e *Explain, sp *Spread, calls []Call) {
 		describeLegs(d, "Legs Read", e, sp.Move.Query.Spread, calls, true)
 	}
 	describeLegs(d, "Legs", e, sp, calls, false)
+	if sp.Upkeep != nil {
+		d.list("Index Upkeep", sp.Upkeep.lines())
+	}
 	switch {
 	case sp.Copies:
 		d.add("Combine", "every copy changes alike")

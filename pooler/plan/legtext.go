@@ -20,6 +20,9 @@ func (p *Plan) LegTexts(leg *Leg, v *Values) ([]ShardText, error) {
 	if text == "" {
 		text = string(v.Text)
 	}
+	if leg.Suffix != "" {
+		text = text[:sqlparse.StatementEnd(text)] + leg.Suffix
+	}
 	if leg.Rows != nil {
 		return p.splitRows(leg, text, v)
 	}

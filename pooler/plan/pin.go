@@ -21,6 +21,7 @@ const (
 	KeyParam                    // a parameter
 	KeyEval                     // a column of the row of Spread.Eval
 	KeyRow                      // a column of a row that goes through the gateway: InsertRows
+	KeyLookup                   // what a lookup has found
 )
 
 // KeyExpr is a value of a shard key.
@@ -37,6 +38,7 @@ type KeyExpr struct {
 	NullAny  bool   // NULL is a value like others: IS NOT DISTINCT FROM
 	Stored   bool   // it becomes the key of a row: NULL is an error, and the type is the column's
 	Typmod   int32  // of the column that stores it; -1 or 0: none
+	Lookup   *Lookup
 }
 
 // Pin restricts the rows of one relation to those with one of several keys.
@@ -57,6 +59,7 @@ type Values struct {
 	OIDs    []uint32 // as in Parse: may be shorter; 0 = not given
 	Eval    [][]byte // the row of Spread.Eval, in text form
 	Session *datum.Session
+	Found   map[string]Found // of the lookups that have been made, by their Text
 }
 
 // Shards gives the shards that one execution reaches, distinct, appended to dst. When there is one, the client's own bytes
@@ -66,7 +69,7 @@ func (p *Plan) Shards(dst []string, v *Values) ([]string, error) { return p.shar
 
 func (p *Plan) shards(dst []string, r *Route, v *Values) ([]string, error) {
 	switch r.Kind {
-	case RouteEqual, RouteIn:
+	case RouteEqual, RouteIn, RouteLookup:
 		if len(r.Pins) == 1 && r.Shard == "" && len(r.Pins[0].Keys) == 1 {
 			if shard := p.only(&r.Pins[0], v); shard != "" {
 				return append(dst, shard), nil
@@ -294,6 +297,13 @@ func (pin *Pin) add(dst []string, k *KeyExpr, v *Values, spans []literalSpan) []
 		if k.At < len(v.Eval) && v.Eval[k.At] != nil {
 			return pin.value(dst, k, k.OID, v.Eval[k.At], false, v)
 		}
+	case KeyLookup:
+		if found, ok := v.Found[k.Lookup.Text]; ok && !found.All {
+			for _, key := range found.Keys {
+				dst = pin.value(dst, k, k.OID, key, true, v)
+			}
+			return dst
+		}
 	}
 	return pin.all(dst)
 }
@@ -381,9 +391,17 @@ type literalSpan struct {
 	value []byte
 }
 
-// spans finds the values of all literals of an execution's text that could be keys.
+// spans is everySpan of a plan whose keys may be literals.
 func (p *Plan) spans(v *Values) []literalSpan {
-	if p.planner == nil || !p.hasLiteralKeys() {
+	if !p.hasLiteralKeys() {
+		return nil
+	}
+	return p.everySpan(v)
+}
+
+// everySpan finds the values of all literals of an execution's text.
+func (p *Plan) everySpan(v *Values) []literalSpan {
+	if p.planner == nil {
 		return nil
 	}
 	shaper := p.planner.shapers.Get().(*sqlparse.Shaper)

@@ -21,11 +21,12 @@ const (
 	RouteScatter                    // every shard of a group
 	RouteNone                       // no row can meet the conditions: any one shard gives the empty answer
 	RouteReference                  // any shard that has copies of the reference tables; a write: all of them
+	RouteLookup                     // the shards that the lookup table of a global secondary index gives
 )
 
 var routeWords = [...]string{
 	"one shard", "any shard", "gateway", "neki schema", "session's connections", "EqualUnique", "IN", "Scatter", "None",
-	"Reference",
+	"Reference", "Lookup",
 }
 
 // String names the kind as EXPLAIN (NEKI_PLAN) does.
@@ -35,7 +36,7 @@ func (k RouteKind) String() string { return routeWords[k] }
 type Route struct {
 	Kind  RouteKind
 	Shard string   // uid, for RouteOne and RouteAny; else a shard that is needed beside those of the pins, or ""
-	Pins  []Pin    // for RouteEqual and RouteIn
+	Pins  []Pin    // for RouteEqual, RouteIn and RouteLookup
 	All   []string // uids: for RouteScatter, of the group; for RouteReference and RouteNone, those that may be chosen
 }
 

@@ -49,6 +49,9 @@ SELECT pg_catalog.json_build_object('rel', pg_catalog.json_build_object(
     WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL),
   'Parents', (SELECT pg_catalog.json_agg(h.inhparent::pg_catalog.int8) FROM pg_catalog.pg_inherits h WHERE h.inhrelid = c.oid),
   'Children', (SELECT pg_catalog.json_agg(h.inhrelid::pg_catalog.int8) FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid),
+  'ReferencedBy', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('From', k.conrelid::pg_catalog.int8,
+      'OnDelete', k.confdeltype, 'OnUpdate', k.confupdtype))
+    FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.confrelid = c.oid),
   'Sequence', (SELECT pg_catalog.json_build_object('Type', q.seqtypid::pg_catalog.int8, 'Start', q.seqstart, 'Increment', q.seqincrement,
       'Min', q.seqmin, 'Max', q.seqmax, 'Cache', q.seqcache, 'Cycle', q.seqcycle,
       'Owner', (SELECT pg_catalog.json_build_array(tn.nspname, t.relname)

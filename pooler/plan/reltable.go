@@ -43,6 +43,7 @@ type Rel struct {
 	View         string    // definition of a view or materialized view, names qualified
 	Parents      []uint32  // of a partition or an inheriting table
 	Children     []uint32
+	ReferencedBy []ForeignKey
 	Unlogged     bool
 	RowSecurity  bool
 	Triggers     bool     // has some that are not internal
@@ -68,6 +69,12 @@ type Column struct {
 
 // HasDefault reports whether an INSERT may leave the column out and get something else than NULL.
 func (c *Column) HasDefault() bool { return c.Default != "" || c.Identity != 0 }
+
+// ForeignKey is one that points to a relation.
+type ForeignKey struct {
+	From               uint32 // the OID of the relation that has it
+	OnDelete, OnUpdate string // pg_constraint.confdeltype and confupdtype: a, r, c, n or d
+}
 
 // SeqRule is how a sequence counts.
 type SeqRule struct {

@@ -44,6 +44,7 @@ func (a *analysis) relate(l *level, all []*joined, where []*sqlparse.Node) {
 	for _, j := range all {
 		a.learnInner(l, j)
 	}
+	a.useIndexes(l)
 	l.rows = rows{}
 	for i, j := range all {
 		side, located := a.joinRows(l, j)

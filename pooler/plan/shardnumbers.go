@@ -19,4 +19,11 @@ const (
 	numberUnknownRelation = 215
 	numberDeparse         = 216
 	numberInherited       = 217
+	numberUpkeep          = 230
+	numberUpkeepUpdate    = 231
+	numberUpkeepConflict  = 232
+	numberUpkeepReturning = 233
+	numberUpkeepCopy      = 234
+	numberUpkeepTruncate  = 235
+	numberUpkeepCascade   = 236
 )

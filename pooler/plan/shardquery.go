@@ -108,6 +108,7 @@ func (a *analysis) changeInWith(n *sqlparse.Node, parent *level, ctes map[string
 	c := a.change(n, parent, ctes)
 	if c != nil {
 		a.checkChangeInWith(c)
+		a.checkIndexes(c, n, false)
 		q.rows.tables = c.rows.tables
 		if c.rows.kind == oneShard {
 			q.rows = c.rows

@@ -18,7 +18,7 @@ func (m maker) shard(p *Plan, st *sqlparse.Statement) error {
 	switch st.Kind {
 	case sqlparse.KindSelect, sqlparse.KindInsert, sqlparse.KindUpdate, sqlparse.KindDelete, sqlparse.KindMerge:
 	default:
-		return nil
+		return m.checkTruncate(st)
 	}
 	schema, err := m.placed()
 	if err != nil || schema == nil {
@@ -98,14 +98,24 @@ func (s *sharding) run(n *sqlparse.Node) error {
 	} else {
 		s.change = s.a.change(n, nil, nil)
 	}
-	if s.a.err != nil {
+	if s.a.checkIndexes(s.change, n, true); s.a.err != nil {
 		return s.a.err
 	}
+	if err := s.checkCascade(); err != nil {
+		return err
+	}
+	indexes := s.indexes()
 	if done, err := s.evaluated(); done || err != nil {
+		if err == nil && len(indexes) > 0 {
+			err = s.addUpkeep(indexes)
+		}
 		return err
 	}
 	if s.shardedSequence(n) {
 		return errNextval()
+	}
+	if len(indexes) > 0 {
+		return s.keepIndexes(indexes)
 	}
 	if s.spreads || !s.single() {
 		return s.spread()
@@ -162,10 +172,8 @@ func (s *sharding) single() bool {
 	switch {
 	case len(pins) == 0:
 		r.Kind = RouteOne
-	case equal:
-		r.Kind = RouteEqual
 	default:
-		r.Kind = RouteIn
+		r.Kind = kindOf(pins, equal)
 	}
 	if contradicts(pins) && shard == "" {
 		r.Kind, r.Pins, r.All = RouteNone, nil, pins[0].Group.Shards
@@ -198,7 +206,7 @@ func (c *change) ofCopies() bool {
 func pinsOfTable(i int, t *occurrence) (pins []Pin, single bool) {
 	for _, keys := range t.pins {
 		pins = append(pins, Pin{Relation: i, Keys: keys, Index: t.table.place.Index, Group: t.table.place.Group, at: t.table.place})
-		single = single || len(keys) == 1 && !keys[0].Array && !keys[0].NullAny && !keys[0].List
+		single = single || len(keys) == 1 && !keys[0].Array && !keys[0].NullAny && !keys[0].List && keys[0].Lookup == nil
 	}
 	return pins, single
 }

@@ -57,6 +57,7 @@ func (t *tableShape) keyColumn() *columnShape {
 // schemaReader finds relations as a name in a statement does; found is false when there is none.
 type schemaReader interface {
 	relation(schema, name string) (t *tableShape, found bool, err error)
+	lookupTable(g *catalog.GSI) *catalog.Table
 }
 
 // unplanned is the error of what can't be done over shards.
@@ -92,7 +93,7 @@ func (s *placedSchema) relation(schema, name string) (*tableShape, bool, error) 
 	if err != nil {
 		return nil, false, err
 	}
-	if place.Lookup {
+	if place.Lookup && place.LookupOf.Enabled { // else it is being filled
 		return nil, false, pgerr.New(pgerr.FeatureNotSupported, "relation \"%s\" is the lookup table of a global secondary index", name).
 			WithHint("It follows the table that it indexes; use that one.")
 	}

@@ -43,6 +43,9 @@ type Spread struct {
 	// Eval is computed first: what must be the same on all shards.
 	Eval *Eval
 
+	// Upkeep is done with what the legs have changed. The rows of the answer are kept until then.
+	Upkeep *Upkeep
+
 	// Steps tell what is done with the legs' rows, for EXPLAIN.
 	Steps []string
 }
@@ -50,6 +53,7 @@ type Spread struct {
 // Leg is one statement for a set of shards.
 type Leg struct {
 	SQL     string        // "" = the client's own bytes
+	Suffix  string        // what is written behind its last token
 	Fills   []Fill        // what is written into SQL before it is sent, by place
 	Rows    *RowSplit     // INSERT: each shard gets those rows of VALUES that belong to it; see Plan.LegTexts
 	Route   Route         // which shards

@@ -22,7 +22,7 @@ func (s *Spread) plain() bool {
 			return false
 		}
 	}
-	return s.Spec == nil && s.Eval == nil
+	return s.Spec == nil && s.Eval == nil && (s.Upkeep == nil || s.Upkeep.Before == nil)
 }
 
 // routeOf gives the route of a leg that reads tables, all of them joined by key: the shards that any of them may have rows on.
@@ -52,11 +52,19 @@ func (s *sharding) routeOf(r rows) Route {
 			pins = append(pins, next...)
 		}
 	}
-	out := Route{Kind: RouteIn, Pins: pins}
-	if equal {
-		out.Kind = RouteEqual
+	return Route{Kind: kindOf(pins, equal), Pins: pins}
+}
+
+// kindOf gives the kind of a route by pins; equal means that each table has one of a single value.
+func kindOf(pins []Pin, equal bool) RouteKind {
+	r := Route{Pins: pins}
+	switch {
+	case len(r.lookups(nil)) > 0:
+		return RouteLookup
+	case equal:
+		return RouteEqual
 	}
-	return out
+	return RouteIn
 }
 
 // reach shows the route of a plan that has a Spread: that of its legs, when they agree.
@@ -65,7 +73,7 @@ func (s *sharding) reach(sp *Spread) {
 	if len(sp.Legs) == 0 {
 		return
 	}
-	if s.plan.Route.Kind == RouteEqual || s.plan.Route.Kind == RouteIn { // as routed by its pins
+	if len(s.plan.Route.Pins) > 0 { // as routed by its pins
 		return
 	}
 	route := sp.Legs[0].Route

@@ -31,6 +31,10 @@ func (s *sharding) spreadInsert() error {
 		return s.errInsertKey()
 	}
 	leg := Leg{Route: s.routeOf(c.target.rows)}
+	if len(in.rows) == 1 {
+		s.reach(&Spread{Legs: []Leg{leg}, Pass: passAll, Write: true})
+		return nil
+	}
 	spans := s.rowSpans()
 	if spans == nil {
 		return unplanned(numberDeparse, "this INSERT over several shards").WithDetail("The places of its rows can't be told.")

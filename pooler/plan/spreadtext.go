@@ -14,6 +14,11 @@ func (s *Spread) String() string {
 	for i := range s.Legs {
 		s.Legs[i].write(&b, i)
 	}
+	if u := s.Upkeep; u != nil {
+		for _, line := range u.lines() {
+			fmt.Fprintf(&b, "upkeep: %s\n", line)
+		}
+	}
 	switch {
 	case s.Copies:
 		b.WriteString("each copy\n")
@@ -42,14 +47,31 @@ func (l *Leg) text() string {
 	if l.Rows != nil {
 		out = fmt.Sprintf("%d rows, each to its shard", len(l.Rows.Rows))
 		if l.SQL == "" {
-			return out
+			return out + l.suffixText()
 		}
 		out += ": "
 	}
 	if l.SQL == "" {
-		return "as written"
+		return "as written" + l.suffixText()
 	}
-	return out + fill(nil, l.SQL, 0, len(l.SQL), l.Fills, &Values{Eval: placeholders(l.Fills)})
+	return out + fill(nil, l.SQL, 0, len(l.SQL), l.Fills, &Values{Eval: placeholders(l.Fills)}) + l.suffixText()
+}
+
+func (l *Leg) suffixText() string {
+	return strings.ReplaceAll(l.Suffix, "\n", " ")
+}
+
+// lines tell how each index is kept.
+func (u *Upkeep) lines() []string {
+	var out []string
+	if u.Before != nil {
+		out = append(out, "rows as they are, by "+u.Before.SQL)
+	}
+	for i := range u.Indexes {
+		k := &u.Indexes[i]
+		out = append(out, k.Index.Name+": "+k.Table()+" ("+strings.Join(k.Columns, ", ")+")")
+	}
+	return out
 }
 
 // order tells by what the leg's rows are merged.
@@ -109,14 +131,19 @@ func (r *Route) String() string {
 
 // String tells which values a key has.
 func (p *Pin) String() string {
-	values := make([]string, len(p.Keys))
-	for i := range p.Keys {
-		values[i] = p.Keys[i].String()
+	return keysText(p.Index.Column, p.Keys)
+}
+
+// keysText tells which values a column has.
+func keysText(column string, keys []KeyExpr) string {
+	values := make([]string, len(keys))
+	for i := range keys {
+		values[i] = keys[i].String()
 	}
-	if len(values) == 1 && !p.Keys[0].Array {
-		return p.Index.Column + " = " + values[0]
+	if len(values) == 1 && !keys[0].Array && keys[0].Lookup == nil {
+		return column + " = " + values[0]
 	}
-	return p.Index.Column + " in " + strings.Join(values, ", ")
+	return column + " in " + strings.Join(values, ", ")
 }
 
 // String tells where a value comes from.
@@ -128,6 +155,8 @@ func (k *KeyExpr) String() string {
 		return fmt.Sprintf("$%d", k.At+1)
 	case KeyEval:
 		return fmt.Sprintf("evaluated %d", k.At+1)
+	case KeyLookup:
+		return "lookup " + k.Lookup.Text
 	case KeyRow:
 		return fmt.Sprintf("column %d", k.At+1)
 	}
