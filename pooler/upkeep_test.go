@@ -22,6 +22,7 @@ const indexedTopology = `{
      "users_city": {"schema": "public", "table": "users_by_city", "owner_table": "users", "columns": ["city"], "owner_sk_columns": ["tenant"],
        "owner_pk_columns": ["id"], "ignore_null": true}},
    "schemas": {"public": {"tables": {
+     "teams": {"shard_group": "data", "shard_index": "by_tenant"},
      "users": {"shard_group": "data", "shard_index": "by_tenant", "secondary_indexes": [{"name": "users_email"}, {"name": "users_city"}]},
      "users_by_email": {"shard_group": "hashed", "shard_index": "by_email"},
      "users_by_city": {"shard_group": "data", "shard_index": "by_city"}
@@ -44,6 +45,7 @@ const indexedTopology = `{
 const indexedSchema = `CREATE TABLE users (tenant int, id serial, email text, city int, name text, PRIMARY KEY (tenant, id));
 CREATE TABLE users_by_email (email text PRIMARY KEY, tenant int);
 CREATE TABLE users_by_city (city int, tenant int, id int, PRIMARY KEY (city, tenant, id));
+CREATE TABLE teams (tenant int PRIMARY KEY, v text);
 CREATE TABLE home (id int PRIMARY KEY, v text)`
 
 // startIndexed gives two shards with users and its indexes; plain has a unique constraint in place of the unique one.
