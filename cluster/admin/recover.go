@@ -82,8 +82,15 @@ func (s *shardLoop) refused(ctx context.Context, action decide.Action, err error
 			Kind: action.Kind.String(), Shard: s.uid, Node: action.Node, Detail: fmt.Sprintf("term %d: failed: %v", action.Term, err),
 		})
 	}
-	sleep(ctx, 100*time.Millisecond)
+	rest := 100 * time.Millisecond
+	if action.Kind == decide.Promote { // it waits for an acknowledger, which the next look lets in
+		rest = recoverRest
+	}
+	sleep(ctx, rest)
 }
+
+// recoverRest is how long a chosen leader that could not take over yet is left alone.
+const recoverRest = 20 * time.Millisecond
 
 // newRefusal reports whether an order of a node failed for another reason than its last one.
 func (s *shardLoop) newRefusal(node, what string) bool {
