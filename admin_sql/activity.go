@@ -247,7 +247,7 @@ func (s *Schema) parameters() *Relation {
 			{"value", text, "value in force"},
 			{"default", text, "value when nothing sets it"},
 			{"type", text, "interval (a number with its unit, as 5s or 15min) or integer; NULL for a parameter of Postgres"},
-			{"source", text, "default, file or sql"},
+			{"source", text, "default, file, sql or group: that of this gateway"},
 			{"description", text, "what it does"},
 		},
 		rows: ignoreArgs(func(ctx context.Context) ([][]any, error) {

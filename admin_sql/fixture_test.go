@@ -95,6 +95,12 @@ func fixtureSnapshot(t *testing.T) *catalog.Snapshot {
 	} {
 		check(catalog.PutProfile(ctx, store, "c", p, 0))
 	}
+	for _, g := range []catalog.GatewayGroup{
+		{Name: "reports", Cell: "az-b", Parameters: map[string]string{"pool-capacity": "5"}}, {Name: "spare"},
+	} {
+		check(catalog.CreateGatewayGroup(ctx, store, "c", g))
+	}
+	check(catalog.PlaceGateway(ctx, store, "c", catalog.GatewayPlace{Gateway: "gw2", Group: "reports"}))
 	for _, j := range fixtureJobs() {
 		_, _, err := catalog.PutJob(ctx, store, "c", j)
 		check(nil, err)

@@ -99,3 +99,26 @@ func (f *fixture) CreateProfile(_ context.Context, p catalog.Profile) error {
 func (f *fixture) DropProfile(_ context.Context, name string) error {
 	return f.do("drop profile " + name)
 }
+
+func (f *fixture) CreateGatewayGroup(_ context.Context, g catalog.GatewayGroup) error {
+	if f.snap.GatewayGroup(g.Name) != nil {
+		return catalog.ErrConflict
+	}
+	return f.do(fmt.Sprintf("create gateway group %s: cell %q, %v", g.Name, g.Cell, g.Parameters))
+}
+
+func (f *fixture) UpdateGatewayGroup(_ context.Context, name string, change func(*catalog.GatewayGroup) error) error {
+	g := *f.snap.GatewayGroup(name)
+	if err := change(&g); err != nil {
+		return err
+	}
+	return f.do(fmt.Sprintf("gateway group %s: cell %q, %v", g.Name, g.Cell, g.Parameters))
+}
+
+func (f *fixture) DropGatewayGroup(_ context.Context, name string) error {
+	return f.do("drop gateway group " + name)
+}
+
+func (f *fixture) PlaceGateway(_ context.Context, gateway, group string) error {
+	return f.do(fmt.Sprintf("gateway %s is in group %q", gateway, group))
+}

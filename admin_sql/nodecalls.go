@@ -10,13 +10,21 @@ import (
 	"neki/internal/pgerr"
 )
 
-// Documents changes what the catalog says of shards and profiles. A change is in force for this gateway when a method returns.
+// Documents changes what the catalog says of shards, profiles and gateways. A change is in force for this gateway when a method returns.
 type Documents interface {
 	UpdateShard(ctx context.Context, uid string, change func(*catalog.Shard) error) error
 	// CreateProfile makes one; catalog.ErrConflict when there is one of that name.
 	CreateProfile(ctx context.Context, p catalog.Profile) error
 	// DropProfile removes one that no shard has.
 	DropProfile(ctx context.Context, name string) error
+	// CreateGatewayGroup makes one; catalog.ErrConflict when there is one of that name.
+	CreateGatewayGroup(ctx context.Context, g catalog.GatewayGroup) error
+	// UpdateGatewayGroup changes one; catalog.ErrNotFound when there is none.
+	UpdateGatewayGroup(ctx context.Context, name string, change func(*catalog.GatewayGroup) error) error
+	// DropGatewayGroup removes one that no gateway is in.
+	DropGatewayGroup(ctx context.Context, name string) error
+	// PlaceGateway puts a gateway into a group, or for "" into none.
+	PlaceGateway(ctx context.Context, gateway, group string) error
 }
 
 // nodeProcedures act on one instance, or on what the admin does to a shard.

@@ -91,6 +91,7 @@ func (s *Schema) defineProcedures() []*Procedure {
 	all = append(all, s.replicaProcedures()...)
 	all = append(all, s.profileProcedures()...)
 	all = append(all, s.shardProcedures()...)
+	all = append(all, s.gatewayGroupProcedures()...)
 	slices.SortFunc(all, func(a, b *Procedure) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

@@ -30,7 +30,7 @@ func (s *Schema) defineRelations() []*Relation {
 	all := []*Relation{
 		s.replicas(), s.nodes(), s.shards(), s.gateways(), s.admins(),
 		s.sessions(), s.pools(), s.settings(), s.parameters(),
-		s.operations(), s.backups(), s.profiles(), s.plans(), s.statements(), s.metrics(), s.events(), s.replicaChoice(),
+		s.operations(), s.backups(), s.profiles(), s.gatewayGroups(), s.plans(), s.statements(), s.metrics(), s.events(), s.replicaChoice(),
 		s.dataTopology(), s.topologyHistory(), s.shardGroups(), s.keyRanges(), s.shardIndexes(), s.placedTables(),
 		s.placedSequences(), s.shardFor(),
 	}

@@ -291,6 +291,7 @@ func (s *Schema) gateways() *Relation {
 			statuses := s.in.Gateways.GatewayStatuses(ctx)
 			return collect(snap.Gateways, func(g catalog.Gateway) []any {
 				st, known := statuses[g.ID]
+				g.Cell = snap.CellOfGateway(g.ID, g.Cell)
 				return gatewayRow(g, st, known)
 			}), nil
 		}),

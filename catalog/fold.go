@@ -136,6 +136,10 @@ func (f *folder) add(path []string, e Entry) error {
 		return err
 	case path[0] == "profiles" && len(path) == 2:
 		return add(&f.snap.Profiles, e, func(p *Profile) { p.ModRev = e.ModRev })
+	case path[0] == "gateway_groups" && len(path) == 2:
+		return add(&f.snap.GatewayGroups, e, func(g *GatewayGroup) { g.Name, g.ModRev = path[1], e.ModRev })
+	case path[0] == "gateway_places" && len(path) == 2:
+		return add(&f.snap.GatewayPlaces, e, func(p *GatewayPlace) { p.Gateway = path[1] })
 	case path[0] == "parameters" && len(path) == 3:
 		f.snap.Parameters = append(f.snap.Parameters, ClusterParameter{path[1], path[2], string(e.Value)})
 	case path[0] == "topology" && len(path) == 1:
@@ -193,6 +197,8 @@ func (f *folder) finish() {
 	slices.SortFunc(s.Gateways, func(a, b Gateway) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(s.Admins, func(a, b Admin) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(s.Profiles, func(a, b Profile) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.GatewayGroups, func(a, b GatewayGroup) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.GatewayPlaces, func(a, b GatewayPlace) int { return strings.Compare(a.Gateway, b.Gateway) })
 	slices.SortFunc(s.Parameters, func(a, b ClusterParameter) int {
 		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Name, b.Name))
 	})

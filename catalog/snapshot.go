@@ -23,8 +23,11 @@ type Snapshot struct {
 	Admins     []Admin
 	Profiles   []Profile
 	Parameters []ClusterParameter
-	Jobs       []*Job   // long actions, oldest first
-	Backups    []Backup // sorted by id, then shard: oldest first
+	// GatewayGroups and which gateways are in them.
+	GatewayGroups []GatewayGroup
+	GatewayPlaces []GatewayPlace
+	Jobs          []*Job   // long actions, oldest first
+	Backups       []Backup // sorted by id, then shard: oldest first
 	// ReadOnly: a shard's disk is low, see Shard.ReadOnly.
 	ReadOnly bool
 	// TopologyDocument is the document that Topology gives compiled; its Revision is 0 when none was ever set.

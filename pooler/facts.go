@@ -163,7 +163,7 @@ func (f facts) Judge(snap *catalog.Snapshot, shard string) []admin.Candidate {
 
 func (f facts) candidate(k backend.Candidate) admin.Candidate {
 	return admin.Candidate{
-		Node: k.Node, Tier: k.Tier, Reason: k.Reason, Sticky: k.Sticky, Local: k.Cell == f.cfg.Cell,
+		Node: k.Node, Tier: k.Tier, Reason: k.Reason, Sticky: k.Sticky, Local: k.Cell == f.cell(),
 		Outstanding: int32(k.Load),
 	}
 }

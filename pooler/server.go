@@ -90,6 +90,7 @@ type Server struct {
 	cfg       Config
 	log       *slog.Logger
 	params    atomic.Pointer[settings.Parameters]
+	here      atomic.Pointer[string] // the cell
 	interner  *settings.Interner
 	pools     *backend.Pools
 	planner   *plan.Planner
@@ -147,6 +148,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.drainLimit = defaultDrainLimit
 	s.params.Store(&cfg.Parameters)
+	s.here.Store(&cfg.Cell)
 	s.clock.Store(&s.started)
 	options := plan.Options{CacheBytes: cfg.CacheBytes}
 	if cfg.Virtual != nil {
@@ -159,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 		TLS: cfg.BackendTLS, Parameters: s.params.Load, Defaults: s.interner.Empty(), Log: cfg.Log,
 	})
 	s.picker = backend.Picker{
-		Cell:     cfg.Cell,
+		Here:     s.cell,
 		Load:     func(n *catalog.Node) int { return int(s.pools.Node(n.ID).Outstanding.Load()) },
 		Down:     func(n *catalog.Node) string { return s.pools.Node(n.ID).Down(time.Now()) },
 		Replayed: func(n *catalog.Node) catalog.LSN { return s.pools.Node(n.ID).Replayed() },
@@ -301,6 +303,11 @@ func (s *Server) serve(ctx context.Context, nc net.Conn, proxied bool) {
 
 // Parameters gives the parameters now in force.
 func (s *Server) Parameters() settings.Parameters { return *s.params.Load() }
+
+// SetCell puts the gateway into another cell; for replicas that are chosen from now on.
+func (s *Server) SetCell(cell string) { s.here.Store(&cell) }
+
+func (s *Server) cell() string { return *s.here.Load() }
 
 // SetParameters puts other parameters in force, for all sessions and pools.
 func (s *Server) SetParameters(p settings.Parameters) { s.params.Store(&p) }

@@ -340,7 +340,7 @@ func (d *dev) startAdmin(context.Context) error {
 }
 
 func settingsOf(parameters map[string]string) (settings.Parameters, error) {
-	return merge(parameters, nil)
+	return merge(parameters, nil, "")
 }
 
 func (d *dev) startGateway(ctx context.Context) error {

@@ -51,6 +51,49 @@ func (d documents) DropProfile(ctx context.Context, name string) error {
 	return d.seen(ctx, rev)
 }
 
+// CreateGatewayGroup makes a group of gateways.
+func (d documents) CreateGatewayGroup(ctx context.Context, g catalog.GatewayGroup) error {
+	return d.write(ctx, func(ctx context.Context) (int64, error) {
+		return catalog.CreateGatewayGroup(ctx, d.store, d.cluster, g)
+	})
+}
+
+// UpdateGatewayGroup changes a group of gateways.
+func (d documents) UpdateGatewayGroup(ctx context.Context, name string, change func(*catalog.GatewayGroup) error) error {
+	return d.write(ctx, func(ctx context.Context) (int64, error) {
+		g, err := catalog.UpdateGatewayGroup(ctx, d.store, d.cluster, name, change)
+		return g.ModRev, err
+	})
+}
+
+// DropGatewayGroup removes a group of gateways. A gateway that was put into it meanwhile is in none then.
+func (d documents) DropGatewayGroup(ctx context.Context, name string) error {
+	return d.write(ctx, func(ctx context.Context) (int64, error) {
+		return catalog.DropGatewayGroup(ctx, d.store, d.cluster, name)
+	})
+}
+
+// PlaceGateway puts a gateway into a group.
+func (d documents) PlaceGateway(ctx context.Context, gateway, group string) error {
+	return d.write(ctx, func(ctx context.Context) (int64, error) {
+		return catalog.PlaceGateway(ctx, d.store, d.cluster, catalog.GatewayPlace{Gateway: gateway, Group: group})
+	})
+}
+
+// write writes to the catalog and waits until this gateway sees it. What the caller decides by passes as it is.
+func (d documents) write(ctx context.Context, write func(context.Context) (int64, error)) error {
+	writing, cancel := context.WithTimeout(ctx, catalogWait)
+	defer cancel()
+	rev, err := write(writing)
+	switch {
+	case errors.Is(err, catalog.ErrConflict), errors.Is(err, catalog.ErrNotFound):
+		return err
+	case err != nil:
+		return unavailable(err)
+	}
+	return d.seen(ctx, rev)
+}
+
 // seen waits until this gateway sees a write.
 func (d documents) seen(ctx context.Context, rev int64) error {
 	if seenRevision(ctx, d.live, rev) {

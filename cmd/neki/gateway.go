@@ -95,7 +95,7 @@ func (g *gateway) Run(ctx context.Context) error {
 	if err := g.build(ctx, index, login, registry); err != nil {
 		return err
 	}
-	around.Go(func() { g.params.follow(background, g.server.SetParameters) })
+	around.Go(func() { g.params.follow(background, g.server.SetParameters, g.server.SetCell) })
 	around.Go(func() { g.serveCancels(background, index) })
 	g.serveHTTP(background, &around, registry)
 	g.servePeers(background, &around)

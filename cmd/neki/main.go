@@ -115,7 +115,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 		Commands: slices.Concat(
 			[]*cli.Command{devCommand(), gatewayCommand(), agentCommand(), adminCommand(), certCommand(), versionCommand(), helpCommand()},
-			[]*cli.Command{statusCommand(), topologyCommand(), operationsCommand(), shardCommand(), replicaCommand(), profileCommand(), backupCommand()},
+			[]*cli.Command{statusCommand(), topologyCommand(), operationsCommand(), shardCommand(), replicaCommand(), profileCommand(), gatewayGroupCommand(), backupCommand()},
 			nodeCommands(),
 		),
 		Flags: []cli.Flag{

@@ -148,6 +148,7 @@ func nodeCommands() []*cli.Command {
 		},
 		{name: "unfence", usage: "take a fenced instance back into service", args: []string{"NODE"}, long: true},
 		{name: "restart", usage: "restart an instance's Postgres; a primary gives its lead away first", args: []string{"NODE"}, procedure: "restart_node", long: true},
+		{name: "drain", usage: "let a gateway end its sessions as they become idle and accept no others", args: []string{"GATEWAY"}},
 		{
 			name: "maintenance", usage: "have the admin look after a shard without acting: on or off", args: []string{"SHARD", "[on|off]"},
 			more: maintenanceArguments,

@@ -19,14 +19,17 @@ import (
 type parameters struct {
 	store   catalog.Store
 	cluster string
+	gateway string // whose group's parameters come before those of all gateways
 	live    *catalog.Live
 	log     *slog.Logger
 
 	mu    sync.Mutex
 	file  map[string]string // never changed, only replaced
+	cell  string            // of the file
 	value settings.Parameters
 	wrong string                    // why what the catalog has is not in force; "" = it is
 	apply func(settings.Parameters) // nil until follow
+	move  func(cell string)         // the same
 }
 
 // Scopes of parameters that are no profile's.
@@ -42,14 +45,14 @@ const (
 )
 
 func newParameters(cfg gatewayConfig) (*parameters, error) {
-	p := &parameters{store: cfg.Store, cluster: cfg.Cluster, live: cfg.Live, log: cfg.Log, file: cfg.Parameters}
+	p := &parameters{store: cfg.Store, cluster: cfg.Cluster, gateway: cfg.ID, live: cfg.Live, log: cfg.Log, file: cfg.Parameters, cell: cfg.Cell}
 	var err error
-	p.value, err = merge(p.file, nil)
+	p.value, err = merge(p.file, nil, p.gateway)
 	return p, err
 }
 
-// merge puts the parameters of a snapshot over those of the file.
-func merge(file map[string]string, snap *catalog.Snapshot) (settings.Parameters, error) {
+// merge puts the parameters of a snapshot over those of the file, and those of the gateway's group over both.
+func merge(file map[string]string, snap *catalog.Snapshot, gateway string) (settings.Parameters, error) {
 	var pairs []settings.Pair
 	for name, value := range file {
 		pairs = append(pairs, settings.Pair{Name: name, Value: value})
@@ -57,6 +60,11 @@ func merge(file map[string]string, snap *catalog.Snapshot) (settings.Parameters,
 	if snap != nil {
 		for _, scope := range []string{scopeGateway, scopeAdmin} {
 			for name, value := range snap.ParametersOf(scope) {
+				pairs = append(pairs, settings.Pair{Name: name, Value: value})
+			}
+		}
+		if g := snap.GroupOfGateway(gateway); g != nil {
+			for name, value := range g.Parameters {
 				pairs = append(pairs, settings.Pair{Name: name, Value: value})
 			}
 		}
@@ -71,10 +79,10 @@ func (p *parameters) now() settings.Parameters {
 	return p.value
 }
 
-// follow keeps apply informed until ctx ends.
-func (p *parameters) follow(ctx context.Context, apply func(settings.Parameters)) {
+// follow keeps apply and move informed until ctx ends.
+func (p *parameters) follow(ctx context.Context, apply func(settings.Parameters), move func(cell string)) {
 	p.mu.Lock()
-	p.apply = apply
+	p.apply, p.move = apply, move
 	apply(p.value)
 	p.mu.Unlock()
 	for {
@@ -92,7 +100,11 @@ func (p *parameters) follow(ctx context.Context, apply func(settings.Parameters)
 func (p *parameters) sync() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	value, err := merge(p.file, p.live.Snapshot())
+	snap := p.live.Snapshot()
+	if p.move != nil && snap != nil {
+		p.move(snap.CellOfGateway(p.gateway, p.cell))
+	}
+	value, err := merge(p.file, snap, p.gateway)
 	if err != nil {
 		if p.wrong != err.Error() {
 			p.wrong = err.Error()
@@ -109,7 +121,7 @@ func (p *parameters) sync() {
 
 // setFile takes other parameters from the file.
 func (p *parameters) setFile(values map[string]string) error {
-	if _, err := merge(values, nil); err != nil {
+	if _, err := merge(values, nil, p.gateway); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -136,6 +148,11 @@ func (p *parameters) Parameters(context.Context) ([]adminsql.ParameterRow, error
 		}
 		if _, ok := snap.Parameter(t.Scope, t.Name); ok {
 			source, text = "sql", t.Format(value)
+		}
+		if group := snap.GroupOfGateway(p.gateway); group != nil {
+			if _, ok := group.Parameters[t.Name]; ok {
+				source = "group"
+			}
 		}
 		rows = append(rows, adminsql.ParameterRow{
 			Scope: t.Scope, Name: t.Name, Value: text, Default: t.Default, Type: t.Type, Source: source,
@@ -173,7 +190,7 @@ func (p *parameters) SetParameter(ctx context.Context, scope, name, value string
 		}
 		return pgerr.New(pgerr.InvalidParameterValue, "unknown scope %q", scope).WithHint("Allowed are gateway and admin.")
 	}
-	current, err := merge(p.fileNow(), snap)
+	current, err := merge(p.fileNow(), snap, p.gateway)
 	if err != nil {
 		current = p.now()
 	}

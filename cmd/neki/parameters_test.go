@@ -29,7 +29,7 @@ func startParameters(t *testing.T, file map[string]string) (*parameters, *memsto
 	running.Go(func() { _ = live.Run(ctx) }) // gives the context's error
 	<-live.Ready()
 	applied := make(chan settings.Parameters, 16)
-	running.Go(func() { p.follow(ctx, func(v settings.Parameters) { applied <- v }) })
+	running.Go(func() { p.follow(ctx, func(v settings.Parameters) { applied <- v }, func(string) {}) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
@@ -148,5 +148,81 @@ func TestEventsWithoutCatalog(t *testing.T) {
 	err = e.Record(t.Context(), catalog.Event{Kind: "test"})
 	if got, ok := errors.AsType[*pgerr.Error](err); !ok || got.Code != pgerr.ObjectNotInPrerequisiteState {
 		t.Errorf("record: %v", err)
+	}
+}
+
+// TestGroupOfGateway has a gateway follow the group that it is put into, and what becomes of that.
+func TestGroupOfGateway(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	store, log := memstore.New(), slog.New(slog.DiscardHandler)
+	live := catalog.NewLive(store, "test", log)
+	p, err := newParameters(gatewayConfig{
+		Cluster: "test", ID: "gw1", Cell: "az-a", Parameters: map[string]string{"pool-capacity": "30"}, Store: store, Live: live, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = live.Run(ctx) })
+	<-live.Ready()
+	type state struct {
+		capacity int
+		cell     string
+	}
+	var mu sync.Mutex
+	var now state
+	running.Go(func() {
+		p.follow(ctx,
+			func(v settings.Parameters) { mu.Lock(); now.capacity = v.PoolCapacity; mu.Unlock() },
+			func(cell string) { mu.Lock(); now.cell = cell; mu.Unlock() })
+	})
+	await := func(want state) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			mu.Lock()
+			have := now
+			mu.Unlock()
+			if have == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%+v, not %+v", have, want)
+			}
+		}
+	}
+	await(state{30, "az-a"})
+	docs := documents{store, "test", live}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(docs.CreateGatewayGroup(ctx, catalog.GatewayGroup{Name: "web", Cell: "az-b", Parameters: map[string]string{"pool-capacity": "50"}}))
+	if err := docs.CreateGatewayGroup(ctx, catalog.GatewayGroup{Name: "web"}); !errors.Is(err, catalog.ErrConflict) {
+		t.Error("made twice:", err)
+	}
+	must(p.SetParameter(ctx, "gateway", "pool-capacity", "40"))
+	await(state{40, "az-a"})
+	must(docs.PlaceGateway(ctx, "gw1", "web"))
+	await(state{50, "az-b"})
+	if v, source := row(t, p, "pool-capacity"); v != "50" || source != "group" {
+		t.Errorf("of the group: %s %s", v, source)
+	}
+	must(docs.UpdateGatewayGroup(ctx, "web", func(g *catalog.GatewayGroup) error {
+		g.Cell, g.Parameters = "", map[string]string{"pool-capacity": "60"}
+		return nil
+	}))
+	await(state{60, "az-a"})
+	must(docs.PlaceGateway(ctx, "gw1", ""))
+	await(state{40, "az-a"})
+	must(docs.PlaceGateway(ctx, "gw1", "web"))
+	await(state{60, "az-a"})
+	must(docs.DropGatewayGroup(ctx, "web"))
+	await(state{40, "az-a"})
+	if err := docs.UpdateGatewayGroup(ctx, "web", func(*catalog.GatewayGroup) error { return nil }); !errors.Is(err, catalog.ErrNotFound) {
+		t.Error("changed what is gone:", err)
 	}
 }

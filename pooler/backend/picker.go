@@ -24,6 +24,7 @@ import (
 //     under consistency session too, where moving to another replica could show older rows than were seen.
 type Picker struct {
 	Cell string                       // the gateway's own cell (availability zone)
+	Here func() string                // the gateway's cell, where it changes; nil = Cell
 	Load func(n *catalog.Node) int    // outstanding statements of this gateway on n; nil = all equal
 	Rand func() uint64                // random source; nil = math/rand/v2
 	Down func(n *catalog.Node) string // why this gateway itself can't reach n, "" = it can; nil = all can
@@ -227,7 +228,7 @@ func (p *Picker) judge(s view, shard *catalog.Shard, n *catalog.Node, r *Request
 	case h.Lag > r.Lag.Min && r.Neki.Recency == settings.Prefer:
 		v.tier = tolerable
 	}
-	if n.Cell != p.Cell && r.Neki.Locality != settings.Off {
+	if n.Cell != p.cell() && r.Neki.Locality != settings.Off {
 		if r.Neki.Locality == settings.Require {
 			return verdict{tier: excluded, cause: wrongCell}
 		}
@@ -240,6 +241,14 @@ func (p *Picker) judge(s view, shard *catalog.Shard, n *catalog.Node, r *Request
 		return verdict{tier: excluded, cause: notCaughtUp}
 	}
 	return v
+}
+
+// cell is the gateway's cell as it is now.
+func (p *Picker) cell() string {
+	if p.Here != nil {
+		return p.Here()
+	}
+	return p.Cell
 }
 
 // state judges all that has nothing to do with lag, place and consistency.
