@@ -226,7 +226,7 @@ func runAgent(ctx context.Context, p *process) error {
 	if a.Port == 0 {
 		return require(p.path, "agent.port", "")
 	}
-	installation, err := findPostgres(ctx, a.PostgresBin)
+	installation, err := findPostgres(ctx, a.PostgresBin, a.Data)
 	if err != nil {
 		return err
 	}

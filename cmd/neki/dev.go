@@ -133,7 +133,8 @@ func (d *dev) start(ctx context.Context, stderr io.Writer) error {
 // prepare finds Postgres and makes the directory, what is remembered in it, and the certificates.
 func (d *dev) prepare(ctx context.Context) error {
 	var err error
-	if d.installation, err = findPostgres(ctx, d.o.postgresBin); err != nil {
+	made, _ := filepath.Glob(filepath.Join(d.o.data, "nodes", "*")) // the pattern is well formed
+	if d.installation, err = findPostgres(ctx, d.o.postgresBin, made...); err != nil {
 		return err
 	}
 	if d.account, err = pgproc.LookupAccount(d.o.postgresUser); err != nil {

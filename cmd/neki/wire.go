@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -178,14 +181,38 @@ func hostID(prefix string) string {
 	return prefix + "-" + name
 }
 
+// versionOf gives the major version of the first of the instances that has data, 0 when none has.
+func versionOf(nodes []string) (data string, major int) {
+	for _, node := range nodes {
+		data = filepath.Join(node, "data")
+		text, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
+		if err != nil {
+			continue
+		}
+		if major, err = strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return data, major
+		}
+	}
+	return "", 0
+}
+
 // stubSchema is what the admin has put into each database, so that catalogues show the neki schema.
 func stubSchema() *agent.StubSchema {
 	return &agent.StubSchema{SQL: adminsql.StubSQL(), Version: adminsql.StubVersion(), VersionQuery: adminsql.StubVersionQuery}
 }
 
-// findPostgres finds server binaries with all that an agent needs.
-func findPostgres(ctx context.Context, dir string) (pgproc.Installation, error) {
-	found, err := pgproc.FindInstallation(ctx, dir, 0)
+// findPostgres finds server binaries with all that an agent needs, of the version that the instances in the directories
+// nodes have, if they are there already.
+func findPostgres(ctx context.Context, dir string, nodes ...string) (pgproc.Installation, error) {
+	data, major := versionOf(nodes)
+	found, err := pgproc.FindInstallation(ctx, dir, major)
+	if major != 0 && errors.Is(err, pgproc.ErrNoBinaries) {
+		e := pgerr.From(err)
+		err = pgerr.New(pgerr.SystemError, "the data in %s is of PostgreSQL %d, and no server binaries of that version were found", data, major).
+			WithDetail("%s", e.Detail).
+			WithHint("Install PostgreSQL %d, or give the directory of its server programs with --postgres-bin or postgres-bin. "+
+				"neki does not upgrade data to another major version.", major)
+	}
 	if err == nil {
 		err = found.CheckTools()
 	}

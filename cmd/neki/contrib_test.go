@@ -1,0 +1,126 @@
+package main
+
+import (
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+	"go.yaml.in/yaml/v3"
+)
+
+// composeFile is what is checked of contrib/compose/compose.yaml. No container is started.
+type composeFile struct {
+	Services map[string]struct {
+		Hostname string
+		Command  []string
+		Volumes  []string
+		Secrets  []string
+	}
+	Volumes map[string]any
+	Secrets map[string]any
+}
+
+// TestCompose holds the compose file to the program: commands, flags, configurations, host names, certificates.
+func TestCompose(t *testing.T) {
+	dir := filepath.Join("..", "..", "contrib", "compose")
+	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file composeFile
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	certified := file.Services["certificates"].Command
+	for name, s := range file.Services {
+		if name == "certificates" {
+			checkCommand(t, name, s.Command)
+			continue
+		}
+		if s.Hostname != name || !slices.Contains(certified, name) {
+			t.Errorf("%s: its host name is %q, and its certificate is for %v", name, s.Hostname, certified)
+		}
+		for _, v := range s.Volumes {
+			if from, _, _ := strings.Cut(v, ":"); !strings.HasPrefix(from, "./") {
+				if _, ok := file.Volumes[from]; !ok {
+					t.Errorf("%s: volume %s is not declared", name, from)
+				}
+			}
+		}
+		if s.Command[0] != "neki" {
+			continue
+		}
+		flags := checkCommand(t, name, s.Command)
+		source := ""
+		for _, v := range s.Volumes {
+			if from, to, ok := strings.Cut(strings.TrimSuffix(v, ":ro"), ":"); ok && to == flags["config"] {
+				source = from
+			}
+		}
+		cfg, err := loadConfig(filepath.Join(dir, source))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, address := range append(slices.Clone(cfg.Etcd.Endpoints), cfg.RPC.URL, "https://"+cfg.Agent.Host) {
+			u, err := url.Parse(address)
+			if _, ok := file.Services[u.Hostname()]; err != nil || !ok && u.Hostname() != "" {
+				t.Errorf("%s: no service has the name in %s", name, address)
+			}
+		}
+		if secret := flags["superuser-password-file"]; secret != "" {
+			if _, ok := file.Secrets[filepath.Base(secret)]; !ok || !slices.Contains(s.Secrets, filepath.Base(secret)) {
+				t.Errorf("%s: %s is no secret", name, secret)
+			}
+		}
+	}
+}
+
+// TestUnitsStartWhatThereIs holds the command lines of the units to the program.
+func TestUnitsStartWhatThereIs(t *testing.T) {
+	units, err := filepath.Glob("../../contrib/systemd/*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatal("no units:", err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if command, ok := strings.CutPrefix(line, "ExecStart=/usr/local/bin/"); ok {
+				checkCommand(t, filepath.Base(unit), strings.Fields(command))
+			}
+		}
+	}
+}
+
+// checkCommand looks up a command line's command and flags, and gives the flags' values.
+func checkCommand(t *testing.T, where string, words []string) map[string]string {
+	t.Helper()
+	app := newApp(io.Discard, io.Discard)
+	command := app.Command(words[1])
+	if command == nil {
+		t.Errorf("%s: no command %q", where, words[1])
+		return nil
+	}
+	values := map[string]string{}
+	for i, word := range words {
+		name, ok := strings.CutPrefix(word, "--")
+		if !ok {
+			continue
+		}
+		at := slices.IndexFunc(command.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+		if at < 0 {
+			t.Errorf("%s: neki %s has no flag --%s", where, words[1], name)
+		} else if i+1 < len(words) {
+			values[name] = words[i+1]
+		}
+	}
+	return values
+}
