@@ -25,9 +25,10 @@ var promisedRelations = map[string]string{
 		"write_iops float8, last_seen timestamptz",
 	"shards": "shard text, name text, profile text, primary_node text, replicas int4, rdonly int4, ready bool, read_only bool, durability text, " +
 		"groups text[], authoritative bool, size_bytes int8",
-	"profiles": "profile text, replicas int4, rdonly int4, postgres_version text, parameters jsonb, is_default bool, shards text[]",
-	"gateways": "gateway text, cell text, address text, version text, clients int4, topology_revision int8, started_at timestamptz",
-	"admins":   "admin text, leader bool, since timestamptz",
+	"profiles":       "profile text, replicas int4, rdonly int4, postgres_version text, parameters jsonb, is_default bool, shards text[]",
+	"gateways":       "gateway text, cell text, address text, version text, clients int4, topology_revision int8, started_at timestamptz",
+	"gateway_groups": "group text, cell text, parameters jsonb, gateways text[]",
+	"admins":         "admin text, leader bool, since timestamptz",
 	"sessions": "pid int4, user text, database text, application text, target text, state text, in_transaction bool, shards text[], query text, " +
 		"wait_reason text, connected_at timestamptz, xact_start timestamptz, query_start timestamptz, replica_recency text, " +
 		"replica_locality text, replica_affinity text, replica_consistency text",
@@ -75,6 +76,10 @@ var promisedProcedures = []struct{ name, args, call, state string }{
 	{"alter_profile", "profile text, parameters jsonb, wait bool", "('promised', parameters => '{}')", ""},
 	{"assign_profile", "shard text, profile text, wait bool", "('nosuch', 'promised')", "22023"},
 	{"drop_profile", "profile text", "('promised')", ""},
+	{"create_gateway_group", "gateway_group text, cell text, parameters jsonb", "('promised', parameters => '{\"pool-capacity\": 5}')", ""},
+	{"alter_gateway_group", "gateway_group text, cell text, parameters jsonb", "('promised', cell => 'az-z')", ""},
+	{"assign_gateway", "gateway text, gateway_group text", "('gw1', 'nosuch')", "22023"},
+	{"drop_gateway_group", "gateway_group text", "('promised')", ""},
 	{"create_shard", "profile text, count int4, wait bool", "(count => 0)", "22023"},
 	{"rename_shard", "shard text, name text", "('nosuch', 'x')", "22023"},
 	{"drop_shard", "shard text, wait bool", "('nosuch')", "22023"},
