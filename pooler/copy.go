@@ -139,6 +139,12 @@ func (c *Session) copyEnded() error {
 		}
 	}
 	c.phase = phaseReady
+	if rest := c.behind; rest != nil {
+		c.behind = nil
+		c.afterReady()
+		c.releaseIfFree()
+		return c.runRest(rest.text, rest.parts, c.srv.cfg.Cluster.Snapshot())
+	}
 	return c.finish(c.srv.now())
 }
 

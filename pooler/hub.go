@@ -20,23 +20,25 @@ import (
 // takes its channels over, at one place in the stream of notifications, so that none is lost or comes twice. It is safe for
 // concurrent use; it owns the goroutines of its connections.
 type hub struct {
-	srv    *Server
-	name   string      // of the database
-	fence  string      // a channel of its own, on which the place is marked
-	used   atomic.Bool // somebody listens
-	tokens atomic.Uint64
-	joined sync.WaitGroup
+	srv     *Server
+	name    string      // of the database
+	fence   string      // a channel of its own, on which the place is marked
+	used    atomic.Bool // somebody listens
+	missing atomic.Bool // a shard may have no connection
+	tokens  atomic.Uint64
+	joined  sync.WaitGroup
 
 	opening sync.Mutex // one at a time connects
 
-	mu       sync.Mutex
-	lines    map[string]*line // by shard
-	channels map[string][]*listening
-	fences   map[string][]*listening // by token: those that wait for the mark
-	claims   map[claim]uint32        // of server processes: the pid of the session whose transaction notifies
-	held     int                     // bytes of notifications that wait for sessions
-	rests    time.Time               // since when nobody listens
-	closed   bool
+	mu        sync.Mutex
+	lines     map[string]*line // by shard
+	channels  map[string][]*listening
+	fences    map[string][]*listening // by token: those that wait for the mark
+	claims    map[claim]uint32        // of server processes: the pid of the session whose transaction notifies
+	held      int                     // bytes of notifications that wait for sessions
+	rests     time.Time               // since when nobody listens
+	completed time.Time               // complete was begun last
+	closed    bool
 }
 
 // claim is a server process of a shard.
@@ -116,6 +118,11 @@ func (h *hub) subscribe(ctx context.Context, s *subscription, channels []string,
 		fresh = append(fresh, name)
 	}
 	h.used.Store(len(h.channels) > 0)
+	for _, l := range h.lines { // one to a new shard may have begun without these
+		if !slices.Contains(lines, l) {
+			lines = append(lines, l)
+		}
+	}
 	h.mu.Unlock()
 	sql := ""
 	for _, name := range fresh { // again if others listen too: it costs nothing, and the answer says that it is done
@@ -268,6 +275,34 @@ func (h *hub) lineTo(ctx context.Context, snap *catalog.Snapshot, shard string) 
 	return l, nil
 }
 
+// complete connects to shards that there were not when those who listen said so.
+func (h *hub) complete() {
+	ctx, cancel := context.WithTimeout(context.Background(), lineTimeout) //nolint:forbidigo // bounded here
+	defer cancel()
+	lines, err := h.connect(ctx)
+	if err != nil {
+		return // tried again
+	}
+	for _, l := range lines {
+		l.tell(h.listenAll()) // what began to listen meanwhile knew of none of the new ones
+	}
+	h.missing.Store(false)
+}
+
+// completeLater has a goroutine do that, one at a time and now and then.
+func (h *hub) completeLater(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || now.Sub(h.completed) < completeEvery {
+		return
+	}
+	h.completed = now
+	h.joined.Go(h.complete)
+}
+
+// completeEvery is how often it is tried.
+const completeEvery = time.Second
+
 // listenAll is what a new connection says first.
 func (h *hub) listenAll() string {
 	h.mu.Lock()
@@ -282,6 +317,9 @@ func (h *hub) listenAll() string {
 // rest closes the connections when nobody has listened for a while: they would keep the database from being dropped.
 func (h *hub) rest(now time.Time) {
 	if h.used.Load() {
+		if h.missing.Load() {
+			h.completeLater(now)
+		}
 		return
 	}
 	h.mu.Lock()
@@ -300,6 +338,7 @@ func (h *hub) rest(now time.Time) {
 const restAfter = 10 * time.Second
 
 // follow gives up connections to instances that are no primaries any more: what their sessions are told would be incomplete.
+// A shard that is new is listened to soon.
 func (h *hub) follow(snap *catalog.Snapshot) {
 	h.mu.Lock()
 	lines := h.allLocked()
@@ -308,6 +347,9 @@ func (h *hub) follow(snap *catalog.Snapshot) {
 		if s := snap.Shard(l.shard); s == nil || s.Primary != l.node {
 			l.close(errPrimaryChanged)
 		}
+	}
+	if h.used.Load() && len(lines) < len(snap.Shards) {
+		h.missing.Store(true)
 	}
 }
 

@@ -240,7 +240,7 @@ func (c *Session) exchangeFailed(err error, syncs bool) error {
 	c.dropLease()
 	c.leaveShards()
 	c.tx.lost(c)
-	c.status, c.open, c.phase = 'I', false, phaseReady
+	c.status, c.open, c.phase, c.behind = 'I', false, phaseReady, nil
 	w.ops = w.ops[:0]
 	if dismissed {
 		return c.passFarewell()
@@ -259,6 +259,9 @@ func (c *Session) exchangeFailed(err error, syncs bool) error {
 	c.countError()
 	c.failed = true
 	w.reply = encodeError(w.reply[:0], lost)
+	if w.inString { // which ends then
+		return c.sendReply()
+	}
 	if !syncs {
 		c.phase = phaseSkipping
 		return c.sendReply()

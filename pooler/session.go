@@ -84,6 +84,7 @@ type Session struct {
 	readBy     *backend.ParamSet
 	suspended  *spread            // has rows left that its portal may be asked for
 	split      *splitCopy         // is fed by the client
+	behind     *stringRest        // what the string of a COPY that is fed goes on with
 	cursors    map[string]*cursor // over several shards, by name
 	unnamed    unnamedStatement
 	ownPortals map[string]*ownPortal
@@ -132,6 +133,8 @@ type Session struct {
 	parked      atomic.Uint64 // counts the waits for the client
 	seenPark    uint64        // the sweeper's own: as of its last look
 	checkedPark uint64        // and the wait in which it found the client alive
+	seenWrite   uint64        // and what is being written to the client
+	writeSince  time.Time     // it began to wait for the client to take more of that
 
 	mu        sync.Mutex
 	active    *backend.ServerConn   // running a statement of this client: a cancel may be sent to it
@@ -232,7 +235,7 @@ func growLogin(i int) byte {
 
 // sayWhy tells a client that others ended the session.
 func (c *Session) sayWhy(err error) {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.torn() {
 		if cause := c.lastWord(); cause != nil {
 			_ = c.conn.SetDeadline(time.Now().Add(time.Second))
 			_, _ = c.conn.Write(encodeError(nil, cause.WithSeverity(pgerr.SeverityFatal)))
@@ -242,6 +245,9 @@ func (c *Session) sayWhy(err error) {
 		c.srv.log.Debug("session ended", "pid", c.pid, "error", err)
 	}
 }
+
+// torn reports whether the client has only a part of a message: what is written behind that would be taken for its rest.
+func (c *Session) torn() bool { return c.work != nil && c.work.relay.Torn }
 
 // leaveServer gives back all that the session has. A panic ends this session, not the gateway: what the connection to
 // the server is in the middle of is unknown then, so it is closed.

@@ -20,6 +20,11 @@ func (c *Session) control(p *plan.Plan) (answer, error) {
 	if err := c.keepSuspended(); err != nil {
 		return answer{}, err
 	}
+	if t.implicit {
+		if refused := c.controlImplicit(p); refused != nil {
+			return answer{}, refused
+		}
+	}
 	switch p.Kind {
 	case sqlparse.KindCommit:
 		return c.commitOwn(p)
@@ -138,6 +143,7 @@ func (c *Session) rollbackShards() {
 // endOwn settles the session after a COMMIT or ROLLBACK on all members.
 func (c *Session) endOwn(p *plan.Plan, tag string) (answer, error) {
 	begin := c.stx.begin
+	c.settleNotifications()
 	c.status = 'I'
 	c.leaveShards()
 	c.tx.control(c, p, []byte(tag))
@@ -196,12 +202,19 @@ func (c *Session) endImplicit() error {
 	} else if err = c.commitShards(); err != nil {
 		c.failed = true
 	}
+	c.settleNotifications()
 	c.status = 'I'
 	c.leaveShards()
+	if c.tx.altered { // what others have prepared meanwhile is of before
+		c.db.changes.Add(1)
+	}
 	if c.failed {
 		c.tx.rolledBack(c)
 	} else {
 		c.tx.committed(c)
+	}
+	if c.newSchema {
+		c.schemaChanged()
 	}
 	return err
 }

@@ -102,7 +102,6 @@ func (c *Session) define(p *plan.Plan, text []byte) (answer, error) {
 		if endErr := c.endImplicit(); err == nil {
 			err = endErr
 		}
-		c.schemaChanged()
 	}
 	return answer{tag: tag}, err
 }

@@ -20,6 +20,7 @@ import (
 // all, and with none it answers them itself.
 type shardTx struct {
 	implicit bool   // begun by the gateway, for one statement, string or segment
+	reads    bool   // a string's, of which nothing but reads has run
 	atomic   bool   // commits on all shards or on none, whatever __neki.tx_mode says
 	begin    string // what begins it on a shard
 	log      []txEntry
@@ -372,6 +373,9 @@ func (c *Session) leaveShards() {
 			c.cleanBounded(m.sc, false)
 		}
 		c.lease, c.place = m.sc, m.place
+		if c.handsOver && len(t.members) == 1 {
+			c.handOver()
+		}
 		c.release()
 	}
 }

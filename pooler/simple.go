@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"bytes"
+	"unicode/utf8"
 
 	"neki/catalog"
 	"neki/internal/pgerr"
@@ -119,7 +120,7 @@ func (c *Session) allServers(parts []plan.Part) bool {
 
 // beginStatement prepares the session's records for a statement or segment.
 func (c *Session) beginStatement() {
-	c.failed, c.moves = false, 0
+	c.failed, c.moves, c.work.before = false, 0, 0
 	c.tx.begin(c)
 	c.work.relay.Begin()
 	c.work.plans, c.parsing = c.work.plans[:0], c.parsing[:0]
@@ -249,38 +250,54 @@ func (c *Session) replyReady() error {
 func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapshot) error {
 	own := append([]plan.Part(nil), parts...)
 	c.work.parts = c.work.parts[:0]
-	if len(parts) > 1 && len(snap.Shards) > 1 && c.status == 'I' && c.stx == nil && c.severalParts(text, parts, snap) {
-		c.beginImplicit()
-	}
 	return c.runRest(text, own, snap)
 }
 
 // runRest runs parts of a string one after the other, then ends it. A COPY FROM STDIN among them goes on with those behind
 // it when its data has come.
 func (c *Session) runRest(text []byte, own []plan.Part, snap *catalog.Snapshot) error {
+	c.work.inString = true
+	defer c.leaveString()
 	for i := 0; i < len(own) && !c.failed; {
-		end := i + 1
-		var err error
-		if c.isServers(own[i].Plan) {
-			for end < len(own) && c.isServers(own[end].Plan) && c.joins(text, own[i:end], own[end], snap) {
-				end++
+		n, err := c.enterString(text, own[i:], snap)
+		if err != nil || c.failed {
+			if err != nil {
+				return err
 			}
-			err = c.runAllowed(text, own[i:end], snap)
+			break
+		}
+		if resets := c.stx == nil && c.resetsOwn(own[i].Plan); c.isServers(own[i].Plan) {
+			base := c.tx.base
+			err = c.runAllowed(text, own[i:i+n], snap)
+			if resets && c.status == 'I' && i+n < len(own) { // what the server has done of it alone is taken back with the rest
+				c.tx.base = base
+			}
 		} else {
 			err = c.runOwn(text, own[i], snap)
 		}
 		if err != nil {
 			return err
 		}
-		if i = end; c.split != nil {
+		switch i += n; {
+		case c.split != nil:
 			c.split.text, c.split.rest = bytes.Clone(text), own[i:]
+			return nil
+		case c.phase == phaseCopying:
+			c.behind = &stringRest{bytes.Clone(text), own[i:]}
 			return nil
 		}
 	}
+	c.leaveString()
 	if err := c.endImplicit(); err != nil {
 		c.work.reply = encodeError(c.work.reply, pgerr.From(err))
 	}
 	return c.replyReady()
+}
+
+func (c *Session) leaveString() {
+	if c.work != nil {
+		c.work.inString = false
+	}
 }
 
 // runAllowed runs a group up to a statement that is refused where it stands.
@@ -319,6 +336,7 @@ func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapsho
 		return c.failPart(pgerr.From(err))
 	}
 	w := c.work
+	w.before = 0 // the server has the whole text
 	w.parts = append(w.parts[:0], parts...)
 	w.relay.Begin()
 	if refused, err := c.prepareFor(sc, parts); err != nil {
@@ -335,14 +353,15 @@ func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapsho
 		return c.relayFailed(err)
 	}
 	if w.relay.CopyIn {
-		return c.refuseMixedCopy(sc)
+		c.startCopy(false)
+		return nil
 	}
 	c.afterReady()
 	c.releaseIfFree()
 	return nil
 }
 
-// refuseMixedCopy ends a COPY FROM STDIN that stands beside a statement of the gateway's in one string.
+// refuseMixedCopy ends a COPY FROM STDIN that stands beside a statement of the gateway's in one pipeline.
 func (c *Session) refuseMixedCopy(sc *backend.ServerConn) error {
 	w := c.work
 	w.relay.Muted = true
@@ -354,8 +373,8 @@ func (c *Session) refuseMixedCopy(sc *backend.ServerConn) error {
 	}
 	c.afterReady()
 	return c.failPart(pgerr.New(pgerr.NotImplemented,
-		"not implemented: [112] COPY FROM STDIN in one string with a statement that the gateway answers").
-		WithHint("Send the statements one by one."))
+		"not implemented: [112] COPY FROM STDIN in one pipeline with a statement that the gateway answers").
+		WithHint("Send a Sync between them."))
 }
 
 // blanked gives text with everything outside [start, end) replaced by one blank for each character.
@@ -372,6 +391,7 @@ func blanked(text []byte, start, end int) []byte {
 // runOwn runs one statement of a string that the gateway answers.
 func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) error {
 	w := c.work
+	w.before = int32(utf8.RuneCount(text[:part.Start]))
 	c.note(part.Plan)
 	if c.status == 'E' && !inFailed(part.Plan) && !c.endsFailed(part.Plan) {
 		return c.failPart(errFailedTx)
@@ -411,6 +431,9 @@ func (c *Session) failPart(err *pgerr.Error) error {
 		return c.relayFailed(abortErr)
 	}
 	w := c.work
+	if err.Position > 0 && w.before > 0 {
+		err = err.WithPosition(err.Position + w.before)
+	}
 	w.reply = encodeError(w.reply, err)
 	return c.sendReply()
 }

@@ -19,6 +19,7 @@ var (
 	errIdleSession = pgerr.Fatal(pgerr.IdleSessionTimeout, "terminating connection due to idle-session timeout")
 	errIdleInTx    = pgerr.Fatal(pgerr.IdleInTransactionSessionTimeout,
 		"terminating connection due to idle-in-transaction timeout")
+	errNotReading = pgerr.Fatal(pgerr.ConnectionFailure, "terminating connection because the client does not read")
 	errClientGone = pgerr.Fatal(pgerr.ConnectionFailure, "connection to client lost")
 )
 
@@ -42,6 +43,7 @@ func (s *Server) sweep(ctx context.Context) {
 			params := s.params.Load()
 			s.sessions.each(func(c *Session) {
 				c.check(now, params.IdleSession, params.IdleInTransaction)
+				c.checkWriting(now, params.ClientWrite)
 			})
 			for _, db := range s.dbs.all() {
 				db.hub.rest(now)
@@ -85,6 +87,20 @@ func (c *Session) checkParked() {
 		}
 	}
 	c.seenPark = p
+}
+
+// checkWriting ends a session whose client takes nothing of what is written to it: its server connection, and what its
+// transaction has locked, would wait for it for ever.
+func (c *Session) checkWriting(now time.Time, limit time.Duration) {
+	if w := c.conn.Writing(); w&1 == 0 || w != c.seenWrite {
+		c.seenWrite, c.writeSince = w, now
+		return
+	}
+	if limit <= 0 || now.Sub(c.writeSince) <= limit || c.killedBy() != nil {
+		return
+	}
+	c.srv.log.Info("a client that does not read is disconnected", "pid", c.pid, "user", c.user, "address", c.addr)
+	c.kill(errNotReading)
 }
 
 // killPatience is how long a killed session's statement has to end by the cancel request before its connection is cut.

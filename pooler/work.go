@@ -14,6 +14,8 @@ type work struct {
 	start, end int
 	answers    []byte // room for what servers send
 	large      []byte // more room, lent while an answer is long
+	inString   bool   // statements of a string run one after the other
+	before     int32  // characters of a string before the statement of it that the gateway answers
 	text       []byte // the client's Query, in the input buffer, until it has been shown
 	shown      []byte // room for what neki.sessions shows of it
 	out        []byte // what goes to a server

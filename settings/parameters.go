@@ -15,6 +15,7 @@ type Parameters struct {
 	LagMin, LagMax    time.Duration // tiers of replicas by lag; LagMin <= LagMax
 	IdleSession       time.Duration // 0 = off
 	IdleInTransaction time.Duration // 0 = off
+	ClientWrite       time.Duration // 0 = off
 	DrainWait         time.Duration // how long a gateway that ends lets clients leave by themselves
 	BufferWindow      time.Duration // longest hold of a statement during a switchover or failover; 0 = none
 	PoolCapacity      int           // connections per instance, role and database
@@ -64,6 +65,9 @@ var parameterTable = []Parameter{
 	interval("idle-in-transaction-session-timeout", "5min", "gateway", 0,
 		func(p *Parameters) *time.Duration { return &p.IdleInTransaction },
 		"A client that is idle in a transaction for longer is disconnected (25P03); 0 = never."),
+	interval("client-write-timeout", "5min", "gateway", 0, func(p *Parameters) *time.Duration { return &p.ClientWrite },
+		"A client that takes nothing of what is sent to it for this long is disconnected, and its statement cancelled; "+
+			"0 = never."),
 	interval("buffer-window", "10s", "gateway", 0, func(p *Parameters) *time.Duration { return &p.BufferWindow },
 		"The longest time that a statement is held during a switchover or failover before it fails (NK002)."),
 	interval("drain-wait", "5s", "gateway", 0, func(p *Parameters) *time.Duration { return &p.DrainWait },

@@ -25,7 +25,7 @@ func TestParameterTable(t *testing.T) {
 	}
 	want := Parameters{
 		LagMin: 30 * time.Second, LagMax: 15 * time.Minute, IdleSession: 30 * time.Minute,
-		IdleInTransaction: 5 * time.Minute, DrainWait: 5 * time.Second, BufferWindow: 10 * time.Second, PoolCapacity: 20, PoolMinConns: 1,
+		IdleInTransaction: 5 * time.Minute, ClientWrite: 5 * time.Minute, DrainWait: 5 * time.Second, BufferWindow: 10 * time.Second, PoolCapacity: 20, PoolMinConns: 1,
 		PoolMaxLifetime: time.Hour, PoolMaxWait: 30 * time.Second, PoolIdle: 10 * time.Minute,
 		DiscoveryPoll: 5 * time.Second, RecoveryPoll: 10 * time.Second, AcceptableLag: 10 * time.Second,
 		SwitchoverTimeout: time.Minute, BackupInterval: 12 * time.Hour, BackupRetention: 48 * time.Hour, ReplaceAfter: 10 * time.Minute,

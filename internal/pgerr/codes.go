@@ -23,6 +23,7 @@ const (
 	InvalidBinaryRepresentation      = "22P03"
 	ActiveSQLTransaction             = "25001"
 	ReadOnlySQLTransaction           = "25006"
+	NoActiveSQLTransaction           = "25P01"
 	InFailedSQLTransaction           = "25P02"
 	IdleInTransactionSessionTimeout  = "25P03"
 	InvalidSQLStatementName          = "26000"

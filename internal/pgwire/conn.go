@@ -33,6 +33,8 @@ type Conn struct {
 	err      error
 	out      []byte // what writeFn still has to write
 	outErr   error
+	torn     bool          // a write failed in the middle: nothing may follow it
+	waits    atomic.Uint64 // see Writing
 
 	// While Serve's callback runs the descriptor can't be closed, and its goroutine writes to it without asking first.
 	fd          uintptr
@@ -77,6 +79,7 @@ func NewConn(nc net.Conn) *Conn {
 		}
 		if t, ok := c.socket().(*tlsSocket); ok && t.raw != nil {
 			c.tls = t
+			t.waits = &c.waits
 		}
 	}
 	return c
@@ -427,21 +430,36 @@ func (c *Conn) TryRead(buf []byte) (n int, err error) {
 
 // Write writes all of b, waiting for room until the write deadline.
 func (c *Conn) Write(b []byte) (int, error) {
+	if c.torn {
+		return 0, io.ErrClosedPipe
+	}
 	if c.raw == nil {
-		return c.nc.Write(b)
+		c.waits.Add(1)
+		n, err := c.nc.Write(b)
+		c.waits.Add(1)
+		c.torn = err != nil && n > 0
+		return n, err
 	}
 	c.out, c.outErr = b, nil
 	var err error
 	if !c.serving || c.interrupted.Load() || !c.onWritable(c.fd) {
+		c.waits.Add(1)
 		err = c.raw.Write(c.writeFn)
+		c.waits.Add(1)
 	}
 	if c.outErr != nil {
 		err = c.outErr
 	}
 	n := len(b) - len(c.out)
 	c.out = nil
+	c.torn = err != nil && n > 0
 	return n, err
 }
+
+// Writing tells a write that does not get on from one that does, to those who ask now and then: the number is odd while a
+// Write may be waiting for the peer, and another one after every piece that the peer has taken. It may be called from any
+// goroutine.
+func (c *Conn) Writing() uint64 { return c.waits.Load() }
 
 func (c *Conn) onWritable(fd uintptr) bool {
 	for len(c.out) > 0 {
@@ -455,7 +473,9 @@ func (c *Conn) onWritable(fd uintptr) bool {
 			c.outErr = socketError("write", errno)
 			return true
 		}
-		c.out = c.out[n:]
+		if c.out = c.out[n:]; len(c.out) > 0 {
+			c.waits.Add(2)
+		}
 	}
 	return true
 }

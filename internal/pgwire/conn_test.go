@@ -162,3 +162,43 @@ func TestExchangeDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations in an exchange", n)
 	}
 }
+
+// TestWriting: a write that the peer does not take shows as such, and its end too. One that failed in the middle lets nothing
+// follow it.
+func TestWriting(t *testing.T) {
+	peer, server := pair(t)
+	c := NewConn(server)
+	written := make(chan error, 1)
+	stuck := func() uint64 { // waits until nothing gets on
+		for last, same := c.Writing(), 0; ; time.Sleep(time.Millisecond) {
+			now := c.Writing()
+			if same++; now != last || now&1 == 0 {
+				last, same = now, 0
+			}
+			if same == 100 {
+				return now
+			}
+		}
+	}
+	go func() { _, err := c.Write(make([]byte, 64<<20)); written <- err }()
+	before := stuck()
+	if _, err := io.CopyN(io.Discard, peer, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if now := c.Writing(); now&1 != 0 || now <= before {
+		t.Errorf("%d after the write, %d while it waited", now, before)
+	}
+	go func() { _, err := c.Write(make([]byte, 64<<20)); written <- err }()
+	stuck()
+	c.Interrupt()
+	if err := <-written; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if n, err := c.Write([]byte("more")); err == nil || n > 0 {
+		t.Errorf("%d bytes were written behind a part of something else", n)
+	}
+}

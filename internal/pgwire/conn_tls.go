@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -18,6 +19,8 @@ type tlsSocket struct {
 	fd      uintptr
 	serving bool
 	drained bool // the last read took all there was
+
+	waits *atomic.Uint64 // of the Conn
 }
 
 // newTLSSocket wraps conn, of which prefix was read already.
@@ -81,6 +84,9 @@ func (t *tlsSocket) Write(b []byte) (written int, err error) {
 		return written, nil
 	}
 	n, err := t.Conn.Write(b[written:])
+	if t.waits != nil && n > 0 {
+		t.waits.Add(2)
+	}
 	return written + n, err
 }
 

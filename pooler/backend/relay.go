@@ -96,6 +96,7 @@ type Relay struct {
 	Unreplicated bool
 	CopyIn       bool // the server waits for COPY data; Step again after it was sent
 	Muted        bool // the client is gone: read on without writing
+	Torn         bool // a write to the client failed within a message: what is written behind that would be taken for its rest
 	// HoldReady keeps ReadyForQuery from the client, because more statements of its string follow.
 	HoldReady bool
 
@@ -105,6 +106,7 @@ type Relay struct {
 	at      int    // where the frame in hand begins: insertions go before it
 	from    int    // chunk[from:] is not yet in out or written
 	out     []byte // answers collected since something was left out or put in
+	mid     bool   // the client has only the beginning of a message
 	skip    int    // bytes of the current frame still to come
 	drop    bool   // ... and they are not for the client
 	hold    []byte // a frame that came in pieces and must be seen whole
@@ -136,6 +138,7 @@ func (r *Relay) Begin() {
 	r.Healable, r.Stale, r.Failed = false, false, 0
 	r.Rows, r.Sent, r.Retry, r.Wrote, r.Fatal, r.CopyIn, r.nth = 0, 0, false, false, false, false, 0
 	r.Farewell, r.Unreplicated, r.doubted = r.Farewell[:0], false, false
+	r.Torn, r.mid = false, false
 	r.out, r.skip, r.drop, r.hold = r.out[:0], 0, false, r.hold[:0]
 	r.wrong = nil
 	if cap(r.out) > maxHold {
@@ -459,8 +462,10 @@ func (r *Relay) flush() error {
 	n, err := r.client.Write(b)
 	r.Sent += int64(n)
 	if err != nil {
+		r.Torn = n > 0 || r.mid
 		return &ClientError{Err: err}
 	}
+	r.mid = r.MidFrame()
 	return nil
 }
 

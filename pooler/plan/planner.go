@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/zeebo/xxh3"
 
@@ -136,11 +137,20 @@ func (pl *Planner) several(dst []Part, shaper *sqlparse.Shaper, text []byte, sna
 		shape, err := shaper.ShapeBytes(piece)
 		p, err := pl.one(&shape, err, piece, snap, env)
 		if err != nil {
-			return dst, err
+			return dst, within(text, s.Start, err)
 		}
 		dst = append(dst, Part{Plan: p, Start: s.Start, End: s.End})
 	}
 	return dst, nil
+}
+
+// within gives the error of a statement that begins at start with the position that it has in the whole string.
+func within(text []byte, start int, err error) error {
+	e := pgerr.From(err)
+	if e == nil || e.Position == 0 {
+		return err
+	}
+	return e.WithPosition(e.Position + int32(utf8.RuneCount(text[:start])))
 }
 
 // makeApart makes a plan on a goroutine of its own, which it waits for: a parse takes a deep stack, and the caller's, one
