@@ -129,4 +129,20 @@ func TestInsertSelectLeavesColumnsOut(t *testing.T) {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}
+// TestInsertSelectOfAKeyElsewhere: the rows of one key go to a table that is on another shard.
+func TestInsertSelectOfAKeyElsewhere(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{})
+	conn := s.connect("")
+	s.both(conn, "INSERT INTO t (k, n) VALUES (1, 11), (2, 22), (3, 33), (4, 44), (5, 55), (6, 66)")
+	for _, sql := range []string{
+		"INSERT INTO home (id) SELECT DISTINCT a.n FROM t a WHERE a.n IS NOT NULL AND a.k = 2 ON CONFLICT (id) DO NOTHING",
+		"INSERT INTO home (id) SELECT DISTINCT a.n FROM t a WHERE a.n IS NOT NULL AND a.k = 1 ON CONFLICT (id) DO NOTHING",
+		"INSERT INTO home (id) SELECT a.n FROM t a WHERE a.n IS NOT NULL AND a.k = 4",
+		"INSERT INTO home (id) SELECT a.n FROM t a WHERE a.k IN (5, 5, 3) ON CONFLICT (id) DO NOTHING",
+		"INSERT INTO home (id) SELECT DISTINCT a.n FROM t a WHERE a.k = 6 ON CONFLICT (id) DO NOTHING RETURNING id",
+		"INSERT INTO home (id) SELECT a.n + 1 FROM t a WHERE a.k = 2 AND a.k = 2",
+		"SELECT id FROM home ORDER BY id",
+	} {
+		s.both(conn, sql)
+	}
 }
