@@ -58,7 +58,7 @@ func TestShardsPgDump(t *testing.T) {
 	want, where := outcome(conn, allOfThem), placed(s)
 	dir := t.TempDir()
 	const drop = "DROP TABLE t, u, w, ref, home"
-	for _, format := range []string{"custom", "directory", "plain"} {
+	for _, format := range []string{"custom", "plain"} {
 		file := filepath.Join(dir, format)
 		s.program(t, "", "pg_dump", "-F", format, "--no-owner", "-f", file)
 		simple(t, conn, drop)

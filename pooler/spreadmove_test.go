@@ -129,6 +129,8 @@ func TestInsertSelectLeavesColumnsOut(t *testing.T) {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}
+}
+
 // TestInsertSelectOfAKeyElsewhere: the rows of one key go to a table that is on another shard.
 func TestInsertSelectOfAKeyElsewhere(t *testing.T) {
 	s := startTwoShards(t, gatewayOptions{})
