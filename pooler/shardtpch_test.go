@@ -171,5 +171,9 @@ func tpchData(r *rand.Rand) []string {
 		return fmt.Sprintf("%d, %d, '%s', %s, date '1992-01-01' + %d, '%s', 0", i*7, r.IntN(60), pick("O", "F", "P"), cents(400000), day,
 			pick("1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"))
 	}))
-	return append(out, "INSERT INTO lineitem VALUES "+strings.Join(lines, ", "))
+	for len(lines) > 0 {
+		n := min(len(lines), 100)
+		out, lines = append(out, "INSERT INTO lineitem VALUES "+strings.Join(lines[:n], ", ")), lines[n:]
+	}
+	return out
 }
