@@ -51,9 +51,9 @@ type shardedFigures struct {
 
 // keyedRow compares a statement whose shard is found by its key with the same on an unsharded table.
 type keyedRow struct {
-	mode          string
-	plain, keyed  []pgbenchRun
-	ratios, rates []float64
+	mode         string
+	plain, keyed []pgbenchRun
+	ratios       []float64
 }
 
 func (r *report) measureSharded(ctx context.Context, o options, b *bed) (err error) {
