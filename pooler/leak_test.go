@@ -139,3 +139,27 @@ func TestStateStaysWithItsClient(t *testing.T) {
 		})
 	}
 }
+
+// TestCurrentValueIsOnesOwn: what another client drew on the connection isn't shown to one that has used it since, but drew
+// nothing; what the client itself drew is.
+func TestCurrentValueIsOnesOwn(t *testing.T) {
+	g := startGateway(t, gatewayOptions{parameters: poolOf(1)})
+	g.group.Primary.Exec("CREATE SEQUENCE s; CREATE TABLE t (k int)")
+	simple(t, g.connect(""), "SELECT 1")
+	g.awaitFunctions()
+	a, b := g.connect(""), g.connect("")
+	simple(t, a, "SELECT nextval('s')")
+	for _, sql := range []string{"SELECT 1", "SHOW work_mem", "SELECT count(*) FROM t", "BEGIN; SELECT 2; COMMIT", "SET work_mem = '1MB'"} {
+		simple(t, b, sql)
+	}
+	if got := shown(b, "SELECT currval('s')"); got != "55000" {
+		t.Errorf("a client that drew nothing sees %q", got)
+	}
+	_ = b.Close(t.Context())
+	b = g.connect("")
+	simple(t, b, "SELECT nextval('s')")
+	simple(t, b, "SELECT 1")
+	if got := shown(b, "SELECT currval('s')"); got != "2" {
+		t.Errorf("a client that drew 2 sees %q", got)
+	}
+}

@@ -93,7 +93,7 @@ func (c *Session) startAlone(sc *backend.ServerConn, parts []plan.Part) error {
 	if !slices.ContainsFunc(parts, func(p plan.Part) bool { return p.Plan.Pins&plan.PinSequence != 0 }) {
 		return nil
 	}
-	c.usedByOthers = false
+	c.usedByOthers = false // from here on what the connection keeps of sequences is the session's
 	_, err := sc.Exec("DISCARD SEQUENCES", c.work.answers)
 	return err
 }

@@ -305,7 +305,10 @@ func (c *Session) took(sc *backend.ServerConn, p place) {
 	sc.Stats().Outstanding.Add(1)
 	c.lease, c.place = sc, p
 	c.translateTypes(sc, p.shard)
-	c.usedByOthers = sc.UsedBy(uint64(c.slot)<<32 | c.generation&(1<<32-1))
+	me := uint64(c.slot)<<32 | c.generation&(1<<32-1)
+	c.userBefore = sc.UsedBy(me)
+	c.usedByOthers = c.userBefore != 0 && c.userBefore != me
+	c.drew = c.current != nil && mayDraw(c.current)
 	c.leasedShard.Store(&p.node.Shard)
 }
 
@@ -334,6 +337,9 @@ func (c *Session) letGo(sc *backend.ServerConn) {
 		c.place = place{} // an idle session must not hold an old Snapshot's memory
 	}
 	sc.Hear(nil)
+	if !c.drew && c.usedByOthers { // what is left of sequences is still another's
+		sc.UsedBy(c.userBefore)
+	}
 	if sc.Untidy() {
 		sc.Tidy(c.lend().answers)
 	}

@@ -226,6 +226,17 @@ func int8Node(value int64) *sqlparse.Node {
 	return st.Tree.Stmts[0].Stmt.GetSelectStmt().TargetList[0].GetResTarget().Val
 }
 
+// mayDraw reports whether a statement may draw a value from a sequence, which the connection then remembers: by a default or
+// in a function, too.
+func mayDraw(p *plan.Plan) bool {
+	switch p.Kind {
+	case sqlparse.KindShow, sqlparse.KindSet, sqlparse.KindReset, sqlparse.KindDiscard, sqlparse.KindPrepare, sqlparse.KindDeallocate,
+		sqlparse.KindListen, sqlparse.KindUnlisten, sqlparse.KindNotify:
+		return false
+	}
+	return !p.Proven() && !p.Kind.IsTransaction()
+}
+
 // followSequences notes what a statement that a server has completed means for the values that the gateway hands out.
 func (c *Session) followSequences(p *plan.Plan) {
 	draws := p.Effects.Any(sqlparse.EffectSequence) && p.Pins&plan.PinSequence == 0

@@ -72,7 +72,9 @@ type Session struct {
 	place place // of the lease
 	homed place // of home
 
-	usedByOthers bool // the lease was another session's since this one had it
+	usedByOthers bool   // the lease was another session's since this one had it
+	userBefore   uint64 // whose it was; see backend.ServerConn.UsedBy
+	drew         bool   // a statement that was run on the lease may have drawn from a sequence
 
 	statements map[string]*preparedStatement
 	portals    map[string]*plan.Plan

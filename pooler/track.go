@@ -166,6 +166,9 @@ func (c *Session) dropUnpinned() {
 // note makes p the statement that the session is seen running.
 func (c *Session) note(p *plan.Plan) {
 	c.current = p
+	if c.lease != nil && mayDraw(p) {
+		c.drew = true
+	}
 	if c.lastPlan.Load() != p {
 		c.lastPlan.Store(p)
 	}
@@ -236,6 +239,9 @@ func (c *Session) follow(p *plan.Plan, tag []byte) {
 	if p.Kind.IsTransaction() {
 		c.tx.control(c, p, tag)
 		return
+	}
+	if mayDraw(p) {
+		c.drew = true
 	}
 	if p.Set != nil {
 		c.followSet(p.Set)

@@ -336,11 +336,11 @@ func (sc *ServerConn) Apply(want *settings.Vars, buf []byte) error {
 const cleanSQL = `SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; DEALLOCATE ALL; CLOSE ALL; UNLISTEN *; ` +
 	`SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES`
 
-// UsedBy notes the session that has the connection now and reports whether another had it before.
-func (sc *ServerConn) UsedBy(user uint64) (others bool) {
-	others = sc.user != 0 && sc.user != user
+// UsedBy notes the session that has the connection now, and gives the one that had it before; 0: none.
+func (sc *ServerConn) UsedBy(user uint64) (before uint64) {
+	before = sc.user
 	sc.user = user
-	return others
+	return before
 }
 
 // Clean ends any transaction and, when dirty, takes away all session state, so that the connection can be reused.
