@@ -178,7 +178,7 @@ func (s *spread) explain(e *plan.Explain, x *plan.Explained, snap *catalog.Snaps
 // prepareUnrun makes the legs of a statement that is not to run.
 func (s *spread) prepareUnrun(snap *catalog.Snapshot) error {
 	sp := s.plan.Spread
-	if sp.Move != nil || sp.Eval != nil && len(sp.Eval.Sequences) > 0 {
+	if sp.Move != nil || sp.Eval != nil && (len(sp.Eval.Sequences) > 0 || sp.Legs[0].Rows != nil) {
 		return pgerr.New(pgerr.FeatureNotSupported, "what the shards are sent is known only when the statement runs").
 			WithHint("Add ANALYZE, which runs it, or leave NEKI_PG_PLAN out.")
 	}

@@ -99,15 +99,24 @@ func (s *spread) appendBind(dst []byte, f formats) []byte {
 
 // learnTypes finds the types of the parameters that the client has not named, when a leg's text may not tell them.
 func (s *spread) learnTypes() error {
-	s.types = slices.Clone(s.values.OIDs)
-	if len(s.values.Params) == 0 || len(s.types) >= len(s.values.Params) && !slices.Contains(s.types, 0) {
-		return nil
+	if len(s.types) < len(s.values.OIDs) {
+		s.types = slices.Clone(s.values.OIDs)
 	}
 	own := slices.ContainsFunc(s.plan.Spread.Legs, func(l plan.Leg) bool { return l.SQL != "" })
 	if u := s.plan.Spread.Upkeep; len(s.lanes) == 0 || !own && (u == nil || u.Before == nil) {
 		return nil
 	}
-	m := s.lanes[0]
+	return s.describeTypes(s.lanes[0])
+}
+
+// describeTypes has a shard tell the types of the parameters, as far as the client has not named them.
+func (s *spread) describeTypes(m *member) error {
+	if len(s.types) < len(s.values.OIDs) {
+		s.types = slices.Clone(s.values.OIDs)
+	}
+	if len(s.values.Params) == 0 || len(s.types) >= len(s.values.Params) && !slices.Contains(s.types, 0) {
+		return nil
+	}
 	m.sc.SetUnnamed(0)
 	out := appendParseOf(nil, string(s.values.Text), s.types)
 	out = append(out, 'D', 0, 0, 0, 6, 'S', 0, 'S', 0, 0, 0, 4)
@@ -157,10 +166,16 @@ func (s *spread) evaluateSQL(e *plan.Eval, snap *catalog.Snapshot) (values [][]b
 		return nil, err
 	}
 	m := s.lane(e.Shard)
+	out := (&spread{values: &plan.Values{}}).request(e.SQL, nil)
+	if e.Params && len(s.values.Params) > 0 {
+		if err := s.describeTypes(m); err != nil {
+			return nil, err
+		}
+		out = s.request(e.SQL, nil)
+	}
 	m.sc.SetUnnamed(0)
-	s.types = s.values.OIDs
 	s.calls++
-	legs := fanout.Start([]fanout.Request{{Conn: m.sc, Out: s.request(e.SQL, nil)}}, true)
+	legs := fanout.Start([]fanout.Request{{Conn: m.sc, Out: out}}, true)
 	defer legs.Close()
 	for {
 		p, err := legs.Next(s.ctx)

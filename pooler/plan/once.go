@@ -201,6 +201,7 @@ func (o *once) eval() *Eval {
 	}
 	if len(exprs) > 0 {
 		e.SQL = "SELECT " + strings.Join(exprs, ", ")
+		e.Params = strings.Contains(e.SQL, "$")
 	}
 	return e
 }
@@ -280,7 +281,8 @@ func (s *sharding) insertOnce() (*sqlparse.InsertStmt, *once, []KeyExpr, error) 
 	}
 	keys := slices.Clone(in.keys)
 	var keyName string
-	if key := t.keyColumn(); key != nil {
+	key := t.keyColumn()
+	if key != nil {
 		keyName = key.Name
 		keys = make([]KeyExpr, len(source.ValuesLists))
 	}
@@ -291,7 +293,11 @@ func (s *sharding) insertOnce() (*sqlparse.InsertStmt, *once, []KeyExpr, error) 
 				return nil, o, nil, nil // one of the shards says that there are too many
 			}
 			before := len(o.exprs)
-			row.Items[j] = s.rowValue(o, t, columns[j], value, everyCopy)
+			if columns[j] == key && s.keyOnce(value, key) {
+				row.Items[j] = s.onceKeyValue(o, t, key, value)
+			} else {
+				row.Items[j] = s.rowValue(o, t, columns[j], value, everyCopy)
+			}
 			if columns[j].Name == keyName {
 				keys[i] = s.onceKey(o, before, columns[j], value)
 			}
@@ -333,6 +339,33 @@ func (s *sharding) onceKey(o *once, before int, c *columnShape, value *sqlparse.
 		o.failed = s.errInsertKey()
 	}
 	return k
+}
+
+// keyOnce reports whether a value for the shard key must be computed first to know where the row goes, and can be: it is the
+// column's default, or an expression of the column's very type.
+func (s *sharding) keyOnce(value *sqlparse.Node, c *columnShape) bool {
+	if value.GetSetToDefault() != nil {
+		return c.Default != "" && !c.Generated
+	}
+	if _, plain := s.a.storedKey(value, c); plain || callsNextval(value) || c.storedTypmod() > 0 {
+		return false
+	}
+	alone := true
+	sqlparse.Walk(value, func(node any) bool {
+		switch node.(type) {
+		case *sqlparse.ParamRef, *sqlparse.SubLink, *sqlparse.ColumnRef:
+			alone = false
+		}
+		return alone
+	})
+	return alone && typeOfConstant(value) == c.Type.OID
+}
+
+func (s *sharding) onceKeyValue(o *once, t *tableShape, c *columnShape, value *sqlparse.Node) *sqlparse.Node {
+	if value.GetSetToDefault() != nil {
+		return o.columnDefault(t, c)
+	}
+	return o.add(value, c.Type.OID)
 }
 
 // rowValue replaces a value of a row that must be computed once.
@@ -390,7 +423,7 @@ func (s *sharding) insertColumns(stmt *sqlparse.InsertStmt, everyCopy bool) (giv
 			given = append(given, c)
 			named[c.Name] = true
 		}
-		if !named[c.Name] && s.defaultOnce(c, everyCopy) {
+		if !named[c.Name] && (s.defaultOnce(c, everyCopy) || c == t.keyColumn() && c.Default != "" && !c.Generated) {
 			extra = append(extra, c)
 		}
 	}

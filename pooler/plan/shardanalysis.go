@@ -28,6 +28,7 @@ type occurrence struct {
 	anchor      column      // a column of a level around it that its key equals
 	anchorLevel *level
 	written     bool
+	elsewhere   bool // not all of its rows are where it lies: tables inherit from it
 }
 
 func (t *occurrence) pinTo(keys []KeyExpr) {
@@ -167,14 +168,14 @@ func (a *analysis) tableItem(n *sqlparse.RangeVar, written bool) *item {
 	if t.query != nil {
 		a.viewItem(it, t)
 	} else {
-		a.placeItem(it, t, written)
+		a.placeItem(it, t, n.Inh, written)
 	}
 	rename(it, n.Alias)
 	return it
 }
 
-// placeItem fills in the columns and the place of a table.
-func (a *analysis) placeItem(it *item, t *tableShape, written bool) {
+// placeItem fills in the columns and the place of a table; inh: the tables that inherit from it are meant, too.
+func (a *analysis) placeItem(it *item, t *tableShape, inh, written bool) {
 	facts := make([]columnFact, len(t.columns))
 	key := t.keyColumn()
 	for i := range t.columns {
@@ -196,11 +197,12 @@ func (a *analysis) placeItem(it *item, t *tableShape, written bool) {
 	default:
 		it.rows = rows{kind: byKey, place: p}
 	}
-	if t.inherits {
+	elsewhere := inh && t.inherits
+	if elsewhere {
 		it.rows.kind = scattered
 	}
 	it.rows.tables = []int{len(a.tables)}
-	a.tables = append(a.tables, &occurrence{table: t, shard: it.rows.shard, anchor: noColumn, written: written})
+	a.tables = append(a.tables, &occurrence{table: t, shard: it.rows.shard, anchor: noColumn, written: written, elsewhere: elsewhere})
 }
 
 // viewItem reads a view as the query that it is.

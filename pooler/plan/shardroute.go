@@ -149,6 +149,9 @@ func (s *sharding) single() bool {
 	equal := true
 	shard := ""
 	for i, t := range s.a.tables {
+		if t.elsewhere && !(t.written && s.plan.Kind == sqlparse.KindInsert) {
+			return false
+		}
 		if t.shard != "" {
 			if shard != "" && shard != t.shard {
 				return false

@@ -80,6 +80,7 @@ type Fill struct {
 // Eval gives one row of values.
 type Eval struct {
 	SQL       string // a query of one row; "": there is none
+	Params    bool   // it may name parameters
 	Shard     string // uid, on which SQL runs
 	At        []int  // the places of its columns in the row
 	Columns   int    // of the row

@@ -217,7 +217,7 @@ func (s *sharding) leftOut() (bool, error) {
 		return false, nil
 	}
 	for _, c := range extra {
-		if len(in.stmt.Cols) == 0 && in.query.open || c.Sequence == (Relation{}) && s.variesDefault(c) != byTime {
+		if len(in.stmt.Cols) == 0 && in.query.open || c.Sequence == (Relation{}) && s.variesDefault(c) == atAnyTime {
 			return false, s.errLeftOut(c)
 		}
 	}
