@@ -330,6 +330,7 @@ func (s *spread) again(err error) bool {
 	if c.moves++; c.moves > maxStale {
 		return false
 	}
+	s.endLegs() // whose goroutines have the connections until then
 	for _, m := range s.lanes {
 		if m.sc.Unfit() {
 			m.sc.Stats().NoteDown(time.Now().Add(downFor), "connection lost")
@@ -351,6 +352,17 @@ func (s *spread) close() {
 		return
 	}
 	s.closed = true
+	s.endLegs()
+	s.unwatch()
+	s.cancel()
+	if s.own {
+		s.giveBack()
+	}
+	c.shardCalls += s.calls
+}
+
+// endLegs ends what runs on the shards, and waits for it.
+func (s *spread) endLegs() {
 	if s.node != nil {
 		_ = s.node.Close()
 		s.node = nil
@@ -358,12 +370,6 @@ func (s *spread) close() {
 	for _, l := range s.legs {
 		_ = l.Close()
 	}
-	s.unwatch()
-	s.cancel()
-	if s.own {
-		s.giveBack()
-	}
-	c.shardCalls += s.calls
 }
 
 // giveBack ends the leases of a run outside of a transaction.
