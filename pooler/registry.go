@@ -158,7 +158,7 @@ func (c *Session) cancel() (hit bool) {
 	c.mu.Unlock()
 	if sc != nil {
 		c.srv.deliverCancel(sc)
-		c.srv.goroutines.Go(func() { c.cancelAgain(sc, begun) })
+		c.srv.cancels.Go(func() { c.cancelAgain(sc, begun) })
 		return true
 	}
 	return hit

@@ -112,6 +112,7 @@ type Server struct {
 
 	sessions   registry
 	goroutines sync.WaitGroup
+	cancels    sync.WaitGroup // cancel requests that are sent again; begun also when no session is left
 	draining   atomic.Bool
 	refusing   atomic.Bool // logins
 	ending     atomic.Bool // drained for long enough: nothing is cleared up any more, all connections are closed
@@ -210,6 +211,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.endSessions()
 	}
 	s.goroutines.Wait()
+	s.cancels.Wait()
 	stop()
 	owned.Wait()
 	s.dbs.close()

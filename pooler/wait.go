@@ -134,7 +134,7 @@ func (c *Session) kill(cause *pgerr.Error) {
 	c.mu.Unlock()
 	if sc != nil {
 		c.srv.deliverCancel(sc)
-		c.srv.goroutines.Go(func() { c.cancelAgain(sc, begun) })
+		c.srv.cancels.Go(func() { c.cancelAgain(sc, begun) })
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
