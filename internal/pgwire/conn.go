@@ -404,6 +404,9 @@ func (c *Conn) TryRead(buf []byte) (n int, err error) {
 		_ = c.nc.SetReadDeadline(time.Now().Add(time.Millisecond))
 		n, err = c.nc.Read(buf)
 		_ = c.nc.SetReadDeadline(time.Time{})
+		if c.interrupted.Load() { // meanwhile
+			_ = c.nc.SetReadDeadline(longAgo)
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = nil
 		}
