@@ -100,15 +100,7 @@ func (c *Session) explainSpread(e *plan.Explain, x plan.Explained, v *plan.Value
 	outside, before := c.stx == nil, c.current
 	err := c.explainRunning(e, &x, v, snap)
 	c.current = before
-	if err != nil {
-		c.failed = true
-	}
-	if outside {
-		if endErr := c.endImplicit(); err == nil {
-			err = endErr
-		}
-	}
-	if err != nil {
+	if err := c.endOutside(err, outside); err != nil {
 		return nil, err
 	}
 	return plan.Render(e, x), nil

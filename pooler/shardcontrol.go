@@ -191,6 +191,21 @@ func (c *Session) beginAgain(p *plan.Plan) (answer, error) {
 	return answer{tag: p.Tag}, nil
 }
 
+// endOutside ends a statement over shards that has given err: outside of any transaction, its own one ends with it. The
+// statement's error counts before that of the end.
+func (c *Session) endOutside(err error, outside bool) error {
+	if err != nil {
+		c.failed = true
+	}
+	if !outside {
+		return err
+	}
+	if endErr := c.endImplicit(); err == nil {
+		return endErr
+	}
+	return err
+}
+
 // endImplicit ends a transaction that the gateway began: all shards of it commit, or none.
 func (c *Session) endImplicit() error {
 	if c.stx == nil || !c.stx.implicit {

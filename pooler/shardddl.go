@@ -93,17 +93,11 @@ func (c *Session) define(p *plan.Plan, text []byte) (answer, error) {
 	}
 	tag, err := c.defineOnAll(p, sql, snap)
 	if err != nil {
-		c.failed = true
 		err = pgerr.From(err)
 	} else {
 		c.follow(p, nil)
 	}
-	if outside {
-		if endErr := c.endImplicit(); err == nil {
-			err = endErr
-		}
-	}
-	return answer{tag: tag}, err
+	return answer{tag: tag}, c.endOutside(err, outside)
 }
 
 // defineOnAll runs DDL on every shard, in the transaction that is open.

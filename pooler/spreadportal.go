@@ -48,15 +48,7 @@ func (c *Session) spreadSimple(text []byte, part plan.Part, snap *catalog.Snapsh
 
 // endSpreadSimple answers a statement of a string that has run on its shards, or has failed.
 func (c *Session) endSpreadSimple(s *spread, err error, outside bool) error {
-	if err != nil {
-		c.failed = true
-	}
-	if outside {
-		if endErr := c.endImplicit(); err == nil {
-			err = endErr
-		}
-	}
-	if err != nil {
+	if err := c.endOutside(err, outside); err != nil {
 		return c.failPart(pgerr.From(err))
 	}
 	c.work.reply = appendComplete(c.work.reply, s.tag())
