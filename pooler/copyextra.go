@@ -2,7 +2,6 @@ package pooler
 
 import (
 	"encoding/binary"
-	"io"
 	"slices"
 	"strconv"
 
@@ -101,29 +100,18 @@ func (x *splitCopy) computeSQL(row [][]byte, n int) error {
 	}
 	sql := values.SQL + " FROM pg_catalog.generate_series(1, " + strconv.Itoa(n) + ")"
 	legs := fanout.Start([]fanout.Request{{Conn: sc, Out: (&spread{values: &plan.Values{}}).request(sql, f)}}, true)
-	defer legs.Close()
 	at := 0
-	for {
-		p, err := legs.Next(x.ctx)
-		switch {
-		case err == io.EOF && at < n:
-			return pgerr.New(pgerr.InternalError, "the values for the columns left out are missing")
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		case p.Kind == fanout.Failed:
-			return p.Err.WithPosition(0)
-		case p.Kind == fanout.Rows:
-			for rows := p.Data; len(rows) > 0; at++ {
-				var one []byte
-				one, rows, _ = splitRows(rows, 1)
-				for i, v := range rowTexts(one) {
-					row[at*values.Columns+values.At[i]] = v
-				}
-			}
+	err := readRows(x.ctx, legs, func(_ int, texts [][]byte) error {
+		for i, v := range texts {
+			row[at*values.Columns+values.At[i]] = v
 		}
+		at++
+		return nil
+	})
+	if err == nil && at < n {
+		return pgerr.New(pgerr.InternalError, "the values for the columns left out are missing")
 	}
+	return err
 }
 
 // nextExtra gives the values for one row.

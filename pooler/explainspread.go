@@ -213,23 +213,12 @@ func (s *spread) explainLegs(e *plan.Explain, x *plan.Explained, analyze bool) e
 // explainOn gives the lines that each server answers.
 func (s *spread) explainOn(reqs []fanout.Request) ([][]string, error) {
 	out := make([][]string, len(reqs))
-	legs := fanout.Start(reqs, true)
-	defer legs.Close()
-	for {
-		p, err := legs.Next(s.ctx)
-		switch {
-		case err == io.EOF:
-			return out, nil
-		case err != nil:
-			return nil, err
-		case p.Kind == fanout.Failed:
-			return nil, p.Err.WithPosition(0)
-		case p.Kind == fanout.Rows:
-			for rows := p.Data; len(rows) > 0; {
-				var row []byte
-				row, rows, _ = splitRows(rows, 1)
-				out[p.Leg] = append(out[p.Leg], string(slices.Concat(rowTexts(row)...)))
-			}
-		}
+	err := readRows(s.ctx, fanout.Start(reqs, true), func(leg int, row [][]byte) error {
+		out[leg] = append(out[leg], string(slices.Concat(row...)))
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return out, nil
 }

@@ -175,23 +175,17 @@ func (s *spread) evaluateSQL(e *plan.Eval, snap *catalog.Snapshot) (values [][]b
 	}
 	m.sc.SetUnnamed(0)
 	s.calls++
-	legs := fanout.Start([]fanout.Request{{Conn: m.sc, Out: out}}, true)
-	defer legs.Close()
-	for {
-		p, err := legs.Next(s.ctx)
-		switch {
-		case err == io.EOF && len(values) != len(e.At):
-			return nil, pgerr.New(pgerr.InternalError, "the values for all shards are missing")
-		case err == io.EOF:
-			return values, nil
-		case err != nil:
-			return nil, err
-		case p.Kind == fanout.Failed:
-			return nil, p.Err.WithPosition(0)
-		case p.Kind == fanout.Rows:
-			values = rowTexts(p.Data)
-		}
+	err = readRows(s.ctx, fanout.Start([]fanout.Request{{Conn: m.sc, Out: out}}, true), func(_ int, row [][]byte) error {
+		values = row
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(values) != len(e.At):
+		return nil, pgerr.New(pgerr.InternalError, "the values for all shards are missing")
 	}
+	return values, nil
 }
 
 // rowTexts reads the values of a DataRow message.
