@@ -1,11 +1,14 @@
 package pgwire
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // tlsSocket is what a tls.Conn of a client reads and writes. While a session is served it takes the bytes that are there
@@ -19,6 +22,8 @@ type tlsSocket struct {
 	fd      uintptr
 	serving bool
 	drained bool // the last read took all there was
+
+	broken bool // a record was not written whole; tls.Conn writes one record at a time
 
 	waits *atomic.Uint64 // of the Conn
 }
@@ -68,8 +73,14 @@ func (t *tlsSocket) Read(b []byte) (int, error) {
 	return 0, errNothingThere
 }
 
-// Write writes what the kernel takes at once itself; for the rest the connection waits.
+// Write writes what the kernel takes at once itself; for the rest the connection waits. An interrupt ends the wait, not
+// what needs none: tls.Conn can write nothing more after a record that it could not write. Nor is anything written after
+// such a record, not even the farewell of Close, which its number would make a forgery to the client.
 func (t *tlsSocket) Write(b []byte) (written int, err error) {
+	if t.broken {
+		return 0, io.ErrClosedPipe
+	}
+	defer func() { t.broken = err != nil }()
 	for t.serving && written < len(b) {
 		n, errno := sysWrite(t.fd, b[written:])
 		if errno == syscall.EINTR {
@@ -84,10 +95,28 @@ func (t *tlsSocket) Write(b []byte) (written int, err error) {
 		return written, nil
 	}
 	n, err := t.Conn.Write(b[written:])
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		n, err = t.writeNow(b[written:], err)
+	}
 	if t.waits != nil && n > 0 {
 		t.waits.Add(2)
 	}
 	return written + n, err
+}
+
+// writeNow writes what the kernel takes at once, whatever the deadline; late is what to fail with when it does not take all.
+func (t *tlsSocket) writeNow(b []byte, late error) (n int, err error) {
+	if t.raw == nil {
+		return 0, late
+	}
+	ctlErr := t.raw.Control(func(fd uintptr) {
+		n, err = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	})
+	n = max(n, 0)
+	if ctlErr == nil && err == nil && n == len(b) {
+		return n, nil
+	}
+	return n, late
 }
 
 // errNothingThere ends a read of tls.Conn that would have to wait. It is temporary, so that tls.Conn keeps what it has of

@@ -150,3 +150,42 @@ func TestServeTLSGarbage(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 }
+
+// TestInterruptTLSWrite: an answer that is written as the session is interrupted comes to the client, and so does what
+// the session says last.
+func TestInterruptTLSWrite(t *testing.T) {
+	client, c := tlsPair(t, func(c net.Conn) net.Conn { return c })
+	c.Interrupt()
+	if _, err := c.Write([]byte("answer ")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := c.Write([]byte("last word")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if got, err := io.ReadAll(client); err != nil || string(got) != "answer last word" {
+		t.Errorf("the client read %q, %v", got, err)
+	}
+}
+
+// TestTornTLSWrite: nothing follows a record that the client has only a part of, so that what it sees is an end, not a
+// forgery.
+func TestTornTLSWrite(t *testing.T) {
+	client, c := tlsPair(t, func(c net.Conn) net.Conn { return c })
+	_ = c.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	sent := 0
+	for {
+		n, err := c.Write(make([]byte, 1<<20))
+		if sent += n; err != nil {
+			break
+		}
+	}
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = c.Write([]byte("last word"))
+	_ = c.Close()
+	got, err := io.ReadAll(client)
+	if !errors.Is(err, io.ErrUnexpectedEOF) || len(got) > sent {
+		t.Errorf("the client read %d of %d bytes, then %v", len(got), sent, err)
+	}
+}
