@@ -11,6 +11,7 @@ import (
 	"neki/exec"
 	"neki/internal/datum"
 	"neki/internal/pgerr"
+	"neki/settings"
 )
 
 // Operations asks the leading admin for long actions, by the catalog.
@@ -28,7 +29,7 @@ type Operations interface {
 	Rule(ctx context.Context, shard string) (catalog.Rule, error)
 }
 
-// operationLimit is how long a switchover or failover may wait until it can be begun.
+// operationLimit is how long a failover may wait until it can be begun; a switchover as long as planned-switchover-timeout says.
 const operationLimit = 30 * time.Second
 
 // Of progress, a NOTICE tells at most so often while the step is the same.
@@ -176,7 +177,10 @@ func (s *Schema) leadership(kind string) func(ctx context.Context, c *call) (cat
 		if err != nil {
 			return none, err
 		}
-		o := catalog.Operation{Kind: kind, Timeout: operationLimit, By: c.by}
+		o := catalog.Operation{Kind: kind, By: c.by}
+		if kind == catalog.OpFailover {
+			o.Timeout = operationLimit
+		}
 		if kind == catalog.OpSwitchover && c.args[1] != nil {
 			if o.Candidate, err = candidateArgument(snap, c.shard, c.args[1]); err != nil {
 				return none, err
@@ -218,8 +222,12 @@ func (s *Schema) cancelOperation(ctx context.Context, c *call) error {
 		return err
 	}
 	if j := snap.Job(c.text(0)); j != nil && !j.State.Final() && (j.Kind == catalog.OpSwitchover || j.Kind == catalog.OpFailover) {
+		limit := "what parameter " + settings.SwitchoverTimeout + " says"
+		if j.Kind == catalog.OpFailover {
+			limit = operationLimit.String()
+		}
 		return pgerr.New(pgerr.ObjectNotInPrerequisiteState, "a %s can't be cancelled", j.Kind).
-			WithHint("It is given up by itself when it can't be begun within %v.", operationLimit)
+			WithHint("It is given up by itself when it can't be begun within %s.", limit)
 	}
 	j, err := s.in.Operations.CancelJob(ctx, c.text(0), c.by)
 	if errors.Is(err, catalog.ErrNotFound) {

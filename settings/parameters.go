@@ -87,18 +87,19 @@ var parameterTable = []Parameter{
 	interval("tx-idle-timeout", "0", "gateway", 0, func(p *Parameters) *time.Duration { return &p.TxIdle },
 		"A connection held by a transaction whose client sends nothing for this long is rolled back and taken away; "+
 			"the client's session stays. 0 = never."),
-	interval("discovery-poll-interval", "5s", "admin", 100*time.Millisecond,
+	interval(DiscoveryPoll, "5s", "admin", 100*time.Millisecond,
 		func(p *Parameters) *time.Duration { return &p.DiscoveryPoll },
 		"How often the admin looks at every instance, whatever events it had."),
-	interval("recovery-poll-interval", "10s", "admin", 100*time.Millisecond,
+	interval(RecoveryPoll, "10s", "admin", 100*time.Millisecond,
 		func(p *Parameters) *time.Duration { return &p.RecoveryPoll },
-		"How often the admin looks for something to repair, whatever events it had."),
-	interval("acceptable-replication-lag", "10s", "admin", 0,
+		"How often the admin looks for replicas that lag, and for lost ones that are to be replaced."),
+	interval(AcceptableLag, "10s", "admin", 0,
 		func(p *Parameters) *time.Duration { return &p.AcceptableLag },
-		"A replica with more lag than this is reported as lagging."),
-	interval("planned-switchover-timeout", "1min", "admin", time.Second,
+		"A replica with more lag than this is reported as lagging, by an event."),
+	interval(SwitchoverTimeout, "1min", "admin", time.Second,
 		func(p *Parameters) *time.Duration { return &p.SwitchoverTimeout },
-		"How long a planned switchover may take before it is given up and undone."),
+		"How long a planned switchover may wait until it can be begun. Once clients are held it is undone after 5 seconds, "+
+			"whatever this says."),
 	interval(BackupInterval, defaultBackupInterval, "admin", 0, func(p *Parameters) *time.Duration { return &p.BackupInterval },
 		"From one scheduled backup of the cluster to the next, where there is a place for backups; 0 = none by schedule."),
 	interval(BackupRetention, "2d", "admin", time.Minute, func(p *Parameters) *time.Duration { return &p.BackupRetention },
@@ -110,9 +111,13 @@ var parameterTable = []Parameter{
 
 // Names of parameters that the leading admin reads from the catalog.
 const (
-	BackupInterval  = "backup-interval"
-	BackupRetention = "backup-retention"
-	ReplaceAfter    = "replica-replace-after"
+	DiscoveryPoll     = "discovery-poll-interval"
+	RecoveryPoll      = "recovery-poll-interval"
+	AcceptableLag     = "acceptable-replication-lag"
+	SwitchoverTimeout = "planned-switchover-timeout"
+	BackupInterval    = "backup-interval"
+	BackupRetention   = "backup-retention"
+	ReplaceAfter      = "replica-replace-after"
 )
 
 func interval(name, def, scope string, least time.Duration, field func(*Parameters) *time.Duration, text string) Parameter {

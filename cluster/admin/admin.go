@@ -55,8 +55,12 @@ type Config struct {
 	// Stubs is the stub schema, for each database of each shard; nil = none.
 	Stubs *agent.StubSchema
 
-	// Poll is how often a shard is looked at without an event; 0 means 5 s.
-	Poll time.Duration
+	// Poll is how often a shard is looked at without an event; 0 means 5 s. Like the three after it, and Backups and
+	// ReplaceAfter, it is followed from the catalog while the admin leads.
+	Poll              time.Duration
+	RecoveryPoll      time.Duration // how often is looked for replicas that lag or are lost; 0 means 10 s
+	AcceptableLag     time.Duration // of a replica; 0 means 10 s
+	SwitchoverTimeout time.Duration // for a switchover to begin; 0 means a minute
 	// Patience is how long to wait for the profile's number of members before a shard is begun, or opened, with
 	// fewer; 0 means 60 s.
 	Patience time.Duration
@@ -110,9 +114,6 @@ func New(cfg Config) (*Admin, error) {
 		if err := agent.CheckGuard(cfg.Listen, cfg.TLS, cfg.Token); err != nil {
 			return nil, fmt.Errorf("admin: %w", err)
 		}
-	}
-	if cfg.Poll == 0 {
-		cfg.Poll = 5 * time.Second
 	}
 	if cfg.Patience == 0 {
 		cfg.Patience = time.Minute

@@ -173,7 +173,7 @@ func (w *world) admin(id string, change func(*admin.Config)) (*admin.Admin, *par
 		Stubs: &agent.StubSchema{
 			SQL: adminsql.StubSQL(), Version: adminsql.StubVersion(), VersionQuery: adminsql.StubVersionQuery,
 		},
-		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, Listen: "127.0.0.1:0", Provider: w.provider, Timing: w.timing,
+		Shards: []admin.ShardSpec{{UID: "sh1", Authoritative: true}}, Poll: time.Second, RecoveryPoll: time.Second, Listen: "127.0.0.1:0", Provider: w.provider, Timing: w.timing,
 		Progress: w.progress, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	if change != nil {

@@ -16,7 +16,7 @@ import (
 const (
 	restartLimit = 5 * time.Minute // until it serves again
 	restartPoll  = 100 * time.Millisecond
-	leadLimit    = 30 * time.Second // for a switchover to begin
+	givenUpLimit = 30 * time.Second // from when a switchover that can't be begun is given up until that is seen
 )
 
 // restartNode restarts an instance. One that leads its shard gives the lead away first, when there is another.
@@ -131,13 +131,13 @@ func (l *leader) switchAway(ctx context.Context, s *restart, node string) (catal
 	}
 	now := time.Now().UTC()
 	o := catalog.Operation{
-		ID: catalog.NewJobID(now), Kind: catalog.OpSwitchover, FromTerm: rule.Term, Timeout: leadLimit, By: s.job.By, At: now,
+		ID: catalog.NewJobID(now), Kind: catalog.OpSwitchover, FromTerm: rule.Term, By: s.job.By, At: now,
 	}
 	s.step(.1, "%s gives the lead away", node)
 	if _, err := catalog.PutOperation(ctx, store, cluster, s.shard, o); err != nil {
 		return rule, err // one that is under way already: this is tried again
 	}
-	limited, cancel := context.WithTimeout(ctx, 2*leadLimit)
+	limited, cancel := context.WithTimeout(ctx, l.tuned().SwitchoverTimeout+givenUpLimit)
 	defer cancel()
 	ended, err := l.awaitJob(limited, o.ID)
 	if err != nil {

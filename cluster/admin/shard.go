@@ -16,6 +16,7 @@ import (
 	"neki/catalog"
 	"neki/cluster/agent"
 	"neki/cluster/decide"
+	"neki/settings"
 )
 
 // Times of a shard's loop.
@@ -81,7 +82,8 @@ func (s *shardLoop) nudge() {
 func interest(snap *catalog.Snapshot, uid string) string {
 	var b strings.Builder
 	doc := snap.Shard(uid)
-	fmt.Fprint(&b, doc.ModRev)
+	poll, _ := snap.Parameter("admin", settings.DiscoveryPoll)
+	fmt.Fprint(&b, doc.ModRev, poll)
 	if r := snap.Rule(uid); r != nil {
 		fmt.Fprint(&b, " ", r.ModRev)
 	}
@@ -106,7 +108,7 @@ func (s *shardLoop) run(ctx context.Context) {
 		case soon > 0:
 			pause = max(soon, soonest)
 		case settled:
-			pause = s.l.a.cfg.Poll
+			pause = s.l.tuned().DiscoveryPoll
 		}
 		t := time.NewTimer(pause)
 		select {
@@ -229,7 +231,7 @@ func (s *shardLoop) provision(ctx context.Context, v *view, decision decide.Verd
 
 // applied tells whether roles and stubs were looked at lately, there.
 func (s *shardLoop) applied(node string) bool {
-	return s.appliedTo == node && time.Since(s.appliedAt) < s.l.a.cfg.Poll*9/10
+	return s.appliedTo == node && time.Since(s.appliedAt) < s.l.tuned().DiscoveryPoll*9/10
 }
 
 // view is what a look found.
@@ -252,6 +254,9 @@ func (s *shardLoop) look(outer context.Context) (*view, error) {
 	asked := <-members
 	if err != nil {
 		return nil, err
+	}
+	if op != nil && op.Kind == catalog.OpSwitchover && op.Timeout == 0 {
+		op.Timeout = a.cfg.tuned(snap).SwitchoverTimeout
 	}
 	v := &view{nodes: map[string]*catalog.Node{}}
 	v.shard = decide.Shard{Doc: doc, Rule: rule, Op: op, Want: 1 + replicasOf(snap, doc.Profile), Members: asked, Timing: a.cfg.Timing}

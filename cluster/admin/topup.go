@@ -7,40 +7,41 @@ import (
 	"time"
 
 	"neki/catalog"
+	"neki/settings"
 )
 
-// keepReplicas has a replica that is lost for good replaced by another, until ctx ends. How long each has not been heard of is
+// keepReplicas has a replica that is lost for good replaced by another, and tells of those that lag, until ctx ends. How long each has not been heard of is
 // counted anew by the next leader.
 func (l *leader) keepReplicas(ctx context.Context) {
 	since := map[string]time.Time{}  // nodes whose agent holds no lease
 	tried := map[string]time.Time{}  // when a replacement was asked for last
 	lacking := map[string]struct{}{} // told of
-	tick := time.NewTicker(l.a.cfg.Poll)
-	defer tick.Stop()
+	lag := laggards{}
 	for {
-		select {
-		case <-ctx.Done():
+		l.rest(ctx, func(p settings.Parameters) time.Duration { return p.RecoveryPoll })
+		if ctx.Err() != nil {
 			return
-		case now := <-tick.C:
-			snap := l.a.live.Snapshot()
-			after := l.a.cfg.tuned(snap).ReplaceAfter
-			for _, n := range lostNodes(snap, since, after, now) {
-				if now.Sub(tried[n.ID]) < max(after, afterFailure) && !tried[n.ID].IsZero() {
-					continue
+		}
+		now := time.Now()
+		l.noteLag(ctx, lag, now)
+		snap := l.a.live.Snapshot()
+		after := l.a.cfg.tuned(snap).ReplaceAfter
+		for _, n := range lostNodes(snap, since, after, now) {
+			if now.Sub(tried[n.ID]) < max(after, afterFailure) && !tried[n.ID].IsZero() {
+				continue
+			}
+			if !l.canReplace(snap, n) {
+				if _, said := lacking[n.ID]; !said {
+					lacking[n.ID] = struct{}{}
+					l.a.record(ctx, catalog.Event{Kind: "lost", Shard: n.Shard, Node: n.ID, Detail: fmt.Sprintf(
+						"not heard of for %v, and no agent of shard %s is free to take its place: start one", now.Sub(since[n.ID]).Round(time.Second), n.Shard)})
 				}
-				if !l.canReplace(snap, n) {
-					if _, said := lacking[n.ID]; !said {
-						lacking[n.ID] = struct{}{}
-						l.a.record(ctx, catalog.Event{Kind: "lost", Shard: n.Shard, Node: n.ID, Detail: fmt.Sprintf(
-							"not heard of for %v, and no agent of shard %s is free to take its place: start one", now.Sub(since[n.ID]).Round(time.Second), n.Shard)})
-					}
-					continue
-				}
-				tried[n.ID] = now
-				delete(lacking, n.ID)
-				if err := l.askReplacement(ctx, n, now.Sub(since[n.ID])); err != nil && ctx.Err() == nil {
-					l.a.log.Warn("replacement not asked for", "node", n.ID, "error", err)
-				}
+				continue
+			}
+			tried[n.ID] = now
+			delete(lacking, n.ID)
+			if err := l.askReplacement(ctx, n, now.Sub(since[n.ID])); err != nil && ctx.Err() == nil {
+				l.a.log.Warn("replacement not asked for", "node", n.ID, "error", err)
 			}
 		}
 	}

@@ -278,7 +278,8 @@ func runAdmin(ctx context.Context, p *process) error {
 	one, err := admin.New(admin.Config{
 		Backups: policy, ReplaceAfter: replaceAfter(values), Cluster: p.cfg.Cluster, ID: p.cfg.ID, Store: p.store, HTTP: p.rpc.client, Token: p.rpc.token,
 		Listen: p.cfg.RPC.Listen, URL: p.cfg.RPC.URL, TLS: p.rpc.server, Superuser: superuser, Stubs: stubSchema(),
-		Poll: values.DiscoveryPoll, Log: p.log, Progress: func(step string) { p.log.Info("progress", "step", step) },
+		Poll: values.DiscoveryPoll, RecoveryPoll: values.RecoveryPoll, AcceptableLag: values.AcceptableLag, SwitchoverTimeout: values.SwitchoverTimeout,
+		Log: p.log, Progress: func(step string) { p.log.Info("progress", "step", step) },
 	})
 	if err != nil {
 		return err

@@ -331,7 +331,8 @@ func (d *dev) startAdmin(context.Context) error {
 		Cluster: devCluster, ID: devAdmin, Backups: policy, ReplaceAfter: replaceAfter(values), Restored: d.restored, Store: d.store, Live: d.live, Token: d.token, Listen: "127.0.0.1:0",
 		Profiles: []catalog.Profile{{Name: devProfile, Replicas: d.o.replicas, Rdonly: d.o.rdonly, Default: true}},
 		Shards:   shards, Superuser: admin.Login{Name: devSuperuser, Password: d.state.Password}, Stubs: stubSchema(), Provider: d,
-		Poll: values.DiscoveryPoll, Log: d.log, Progress: func(step string) { d.out.step("%s", step) },
+		Poll: values.DiscoveryPoll, RecoveryPoll: values.RecoveryPoll, AcceptableLag: values.AcceptableLag, SwitchoverTimeout: values.SwitchoverTimeout,
+		Log: d.log, Progress: func(step string) { d.out.step("%s", step) },
 	})
 	if err != nil {
 		return err
