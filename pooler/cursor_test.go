@@ -1,9 +1,12 @@
 package pooler
 
 import (
+	"encoding/binary"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"neki/internal/pgerr"
 )
@@ -129,5 +132,63 @@ func TestCursorOverManyRows(t *testing.T) {
 	simple(t, conn, "COMMIT")
 	if _, err := trySimple(conn, "FETCH c"); pgerr.Code(err) != pgerr.InvalidCursorName {
 		t.Errorf("behind the transaction: %v", err)
+	}
+}
+
+// TestClientGoneWithCursor: a client that leaves while rows of several shards are still to come, of a cursor in a transaction
+// or of a portal outside of one, leaves no connection in use and no goroutine.
+func TestClientGoneWithCursor(t *testing.T) {
+	s := startTwoShards(t, gatewayOptions{parameters: poolOf(1)})
+	conn := s.connect("")
+	var data strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&data, "%d\tsome text that takes a while\n", i)
+	}
+	if got := copiedIn(conn, "COPY t (k, v) FROM STDIN", strings.NewReader(data.String())); got != "COPY 20000" {
+		t.Fatal(got)
+	}
+	_ = conn.Close(t.Context())
+	portal := cat(parse("", "SELECT t.k, t.v, r.n FROM t CROSS JOIN (VALUES (1), (2), (3)) r(n)"), bindTo("", ""), execute("", 1))
+	declare := q("BEGIN; DECLARE c CURSOR FOR SELECT k, v FROM t; FETCH 1 FROM c")
+	for _, leave := range []struct {
+		name string
+		say  []byte
+		end  byte // of the answer
+		bye  []byte
+	}{
+		{"cursor, reset", declare, 'Z', nil},
+		{"cursor, terminate", declare, 'Z', msgOf('X')},
+		{"portal, reset", cat(portal, msgOf('H')), 's', nil},
+		{"portal in a transaction", cat(parse("", "BEGIN"), bindTo("", ""), execute("", 0), portal, msgOf('H')), 's', msgOf('X')},
+	} {
+		w := newWireClient(t, s.config(""))
+		w.send(leave.say)
+		w.await(leave.end)
+		if leave.bye != nil {
+			w.send(leave.bye)
+		}
+		_ = w.conn.Close()
+		eventually(t, leave.name+": its session has ended", func() bool { return s.server.sessions.len() == 0 })
+		next := s.connect("")
+		if got := one(t, next, "SELECT count(*) FROM t"); got != "20000" {
+			t.Errorf("%s: %s rows", leave.name, got)
+		}
+		_ = next.Close(t.Context())
+	}
+}
+
+// await reads messages up to one of a type.
+func (r *wireClient) await(typ byte) {
+	r.t.Helper()
+	_ = r.conn.SetReadDeadline(time.Now().Add(time.Minute))
+	head := make([]byte, 5)
+	for head[0] != typ {
+		_, err := io.ReadFull(r.conn, head)
+		if err == nil {
+			_, err = io.CopyN(io.Discard, r.conn, int64(binary.BigEndian.Uint32(head[1:]))-4)
+		}
+		if err != nil {
+			r.t.Fatalf("before a message of type %q: %v", typ, err)
+		}
 	}
 }

@@ -453,6 +453,7 @@ func clientError(err error) error {
 
 // giveBack leaves everything that the session holds as if it had never been there.
 func (c *Session) giveBack() {
+	c.leaveSpreads()
 	if c.lease == nil && c.home == nil && c.stx == nil {
 		return
 	}

@@ -85,6 +85,7 @@ type Session struct {
 	reading    *datum.Session // how texts of values are read, made for readBy
 	readBy     *backend.ParamSet
 	suspended  *spread            // has rows left that its portal may be asked for
+	running    []*spread          // begun and not closed
 	split      *splitCopy         // is fed by the client
 	behind     *stringRest        // what the string of a COPY that is fed goes on with
 	cursors    map[string]*cursor // over several shards, by name
@@ -257,6 +258,7 @@ func (c *Session) leaveServer() {
 	r := recover()
 	if r != nil {
 		c.srv.log.Error("session panicked", "pid", c.pid, "panic", r, "stack", string(debug.Stack()))
+		c.abandonSpreads()
 		c.dropLease()
 		if c.home != nil {
 			c.home.Broken()

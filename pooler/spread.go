@@ -153,6 +153,7 @@ func (s *spread) begin() {
 	s.values.Session = s.session
 	s.ctx, s.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // ended by close
 	s.unwatch = s.c.cancelOnInterrupt(s.cancel)
+	s.c.running = append(s.c.running, s)
 }
 
 // prepare leases the connections and opens the answer.
@@ -359,6 +360,26 @@ func (s *spread) close() {
 		s.giveBack()
 	}
 	c.shardCalls += s.calls
+	c.running = slices.DeleteFunc(c.running, func(other *spread) bool { return other == s })
+}
+
+// leaveSpreads ends the runs that are open as the session ends: until their goroutines are joined, the connections are theirs.
+func (c *Session) leaveSpreads() {
+	c.suspended = nil
+	for len(c.running) > 0 {
+		c.running[len(c.running)-1].close()
+	}
+}
+
+// abandonSpreads ends them after a panic: the engine's part is left as it is, and the connections are given up.
+func (c *Session) abandonSpreads() {
+	for _, s := range c.running {
+		s.node = nil
+		s.endLegs()
+		for _, m := range s.lanes {
+			m.sc.Broken()
+		}
+	}
 }
 
 // endLegs ends what runs on the shards, and waits for it.
