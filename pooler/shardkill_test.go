@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -139,7 +140,8 @@ func startKilling(t *testing.T) *killing {
 	return k
 }
 
-// resolve does what the leading admin does, until the test ends.
+// resolve does what the leading admin does, until the test ends. A pass that a busy machine gave no time to is made again,
+// as the admin makes it: what counts is that nothing is left prepared.
 func (k *killing) resolve() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
@@ -147,7 +149,7 @@ func (k *killing) resolve() {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			if _, err := k.resolver.Pass(ctx); err != nil && ctx.Err() == nil {
+			if _, err := k.resolver.Pass(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 				k.t.Errorf("the admin: %v", err)
 			}
 			select {
