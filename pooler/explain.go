@@ -175,7 +175,7 @@ func (c *Session) explainRun(e *plan.Explain) (*plan.Explain, error) {
 	if s == nil {
 		return nil, noPrepared(e.Inner.Runs)
 	}
-	if err := s.executable(); err != nil {
+	if err := c.executable(s); err != nil {
 		return nil, err
 	}
 	running := *e

@@ -85,8 +85,6 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 		return c.setOwn(p.Set, p.Tag)
 	case p.Kind == sqlparse.KindDeclare: // over one shard; the name is taken
 		return answer{}, pgerr.New("42P03", "cursor \"%s\" already exists", p.Cursor.Name)
-	case p.Kind == sqlparse.KindExecute && c.runsKeyed(p):
-		return answer{}, c.statements[p.Runs].executable()
 	case p.Kind == sqlparse.KindDeallocate:
 		return c.deallocate(p.Prepared)
 	case p.Explain != nil:
@@ -97,8 +95,7 @@ func (c *Session) localAnswer(p *plan.Plan, text []byte, snap *catalog.Snapshot)
 		}
 		return answer{columns: localColumns(p), rows: rows, tag: "EXPLAIN"}, err
 	}
-	return answer{}, pgerr.New(pgerr.NotImplemented, "not implemented: [113] %s of a statement that the gateway answers", p.Tag).
-		WithHint("Run the statement itself, or prepare it by the protocol, as drivers do.")
+	return answer{}, pgerr.New(pgerr.InternalError, "%s is nothing that the session answers", p.Tag)
 }
 
 // setsOwn reports whether p is SET or RESET of a __neki setting. In a failed transaction it fails for its own reason: it

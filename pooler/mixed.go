@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"strconv"
 	"strings"
-	"time"
 
 	admin "neki/admin_sql"
 	"neki/catalog"
@@ -31,6 +30,7 @@ type ownPortal struct {
 	// Over several shards.
 	name   string
 	values *plan.Values
+	runs   bool    // plan is that of the prepared statement which the portal's EXECUTE runs
 	spread *spread // once it runs
 	asked  bool    // its columns are to be described with its rows
 	rest   []byte  // rows not yet given
@@ -49,7 +49,7 @@ func (c *Session) isOwn(o *op) bool {
 
 // isServers reports whether a server answers the statement: not the session, nor the neki schema.
 func (c *Session) isServers(p *plan.Plan) bool {
-	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.runsCursor(p) && !c.runsKeyed(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
+	return (p.Route.Backend() || p.Route.Kind == plan.RouteControl) && !c.deallocates(p) && !c.runsCursor(p) && !c.answersPrepared(p) && !c.controlsOwn(p) && !c.spreads(p) && !c.everywhere(p)
 }
 
 // deallocates reports whether p is a DEALLOCATE that the session answers: servers know its statements by other names,
@@ -85,6 +85,11 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 	w := c.work
 	ops := append([]op(nil), w.ops...)
 	w.reply = w.reply[:0]
+	if c.open && c.lease != nil && w.relay.Pending() {
+		if err := c.awaitCopy(); err != nil {
+			return err
+		}
+	}
 	for i := 0; i < len(ops); {
 		stop := i + 1
 		var err error
@@ -107,12 +112,12 @@ func (c *Session) runMixed(end byte, snap *catalog.Snapshot) error {
 		} else {
 			err = c.runOwnOp(&ops[i])
 		}
-		if err == nil && c.split != nil {
+		if err == nil && c.phase == phaseCopying {
 			if stop == len(ops) { // the Sync behind it is ignored, as by a server
 				w.ops = w.ops[:0]
 				return nil
 			}
-			err = c.splitMessage(message{typ: ops[stop].typ})
+			err = c.breaksCopy(&ops[stop])
 		}
 		if err != nil {
 			return err
@@ -177,9 +182,20 @@ func (c *Session) runOps(ops []op, snap *catalog.Snapshot) error {
 	}
 	w.running = nil
 	if w.relay.CopyIn {
-		return c.refuseMixedCopy(sc)
+		c.startCopy(true)
 	}
 	return nil
+}
+
+// breaksCopy gives a COPY that waits for data a message that has no place in it.
+func (c *Session) breaksCopy(o *op) error {
+	if c.split != nil {
+		return c.splitMessage(message{typ: o.typ})
+	}
+	if err := c.endCopy(message{typ: o.typ, raw: c.work.in[o.at:o.end]}); err != nil {
+		return err
+	}
+	return c.awaitCopy()
 }
 
 // parseOnly reports whether messages do no more than to prepare and describe statements.
@@ -306,8 +322,15 @@ func (c *Session) describeOwn(o *op) error {
 	} else {
 		columns = localColumns(o.plan)
 	}
-	if c.runsCursor(o.plan) {
-		w.reply = append(append(w.reply, 't', 0, 0, 0, 6, 0, 0), c.describeCursor(o.plan, nil)...)
+	if cursor := c.runsCursor(o.plan); cursor || o.plan.Kind == sqlparse.KindExecute {
+		var row []byte
+		var err error
+		if cursor {
+			row = c.describeCursor(o.plan, nil)
+		} else if row, err = c.describeRun(o.plan, nil); err != nil {
+			return err
+		}
+		w.reply = append(append(w.reply, 't', 0, 0, 0, 6, 0, 0), row...)
 		return nil
 	}
 	start := len(w.reply)
@@ -332,13 +355,13 @@ func appendDescription(dst []byte, columns []column, f formats) []byte {
 func (c *Session) bindOwn(o *op, body []byte) error {
 	f := fields{rest: body}
 	portal, name := f.text(), f.text()
-	b, err := readBound(&f, string(name), o.spread || o.plan.Route.Kind == plan.RouteVirtual)
+	b, err := readBound(&f, string(name), o.plan.Kind != sqlparse.KindExecute && (o.spread || o.plan.Route.Kind == plan.RouteVirtual))
 	if err != nil {
 		return err
 	}
 	p := &ownPortal{plan: o.plan, text: c.sqlOf(o), formats: b.results}
-	if o.spread {
-		p.name = string(portal)
+	p.name = string(portal)
+	if o.spread && o.plan.Kind != sqlparse.KindExecute {
 		p.values = &plan.Values{Text: p.text, Params: b.values, Formats: b.formats, OIDs: c.appendParamTypes(nil, o)}
 	} else if o.plan.Route.Kind == plan.RouteVirtual {
 		prepared, err := c.prepareVirtual(o.plan, c.appendParamTypes(nil, o))
@@ -413,7 +436,7 @@ func (c *Session) boundValues(prepared admin.Prepared, statement string, b bound
 	if len(values) != len(types) {
 		return nil, errParameterCount(len(values), statement, len(types))
 	}
-	session := &datum.Session{Zone: time.UTC, Now: time.Now()}
+	session := c.valueSession()
 	out := make([]datum.Datum, len(values))
 	for i, v := range values {
 		if v == nil {
@@ -451,6 +474,10 @@ func (c *Session) describeOwnPortal(body []byte) error {
 	case c.runsCursor(p.plan):
 		c.work.reply = append(c.work.reply, c.describeCursor(p.plan, p.formats)...)
 		return nil
+	case p.plan.Kind == sqlparse.KindExecute:
+		row, err := c.describeRun(p.plan, p.formats)
+		c.work.reply = append(c.work.reply, row...)
+		return err
 	}
 	var columns []column
 	if p.prepared != nil {
@@ -473,6 +500,11 @@ func (c *Session) executeOwn(body []byte) error {
 		return err
 	}
 	c.note(p.plan)
+	if p.plan.Kind == sqlparse.KindExecute {
+		if err := c.resolveRun(p); err != nil {
+			return err
+		}
+	}
 	if p.values != nil {
 		return c.executeSpread(p, limit)
 	}
@@ -486,12 +518,12 @@ func (c *Session) executeOwn(body []byte) error {
 	}
 	if !p.ran {
 		p.ran = true
-		if p.plan.Kind == sqlparse.KindPrepare && p.plan.Inner.Route.Backend() {
+		if p.plan.Kind == sqlparse.KindPrepare {
 			p.tag = p.plan.Tag
-			if !c.runsKeyed(p.plan) {
+			if !c.answersPrepared(p.plan) {
 				return c.executePrepare(p)
 			}
-			if err := c.prepareKeyed(p.plan, p.text); err != nil {
+			if err := c.prepareOwn(p.plan, p.text); err != nil {
 				return err
 			}
 			w.reply = appendComplete(w.reply, p.tag)

@@ -123,7 +123,7 @@ func (c *Session) serverName(part *plan.Part, name string, piece []byte, span sq
 	case s == nil:
 		return []byte(missingName), nil
 	case part.Plan.Runs != "":
-		if err := s.executable(); err != nil {
+		if err := c.executable(s); err != nil {
 			return nil, err
 		}
 		part.Plan = s.execute(part.Plan)
@@ -131,16 +131,17 @@ func (c *Session) serverName(part *plan.Part, name string, piece []byte, span sq
 	return s.shared.Name(), nil // a PREPARE of the name is refused by the server
 }
 
-// executable refuses EXECUTE of what the gateway answers.
-func (s *preparedStatement) executable() *pgerr.Error {
-	if overShards(s.plan) {
-		return notImplemented("[124] EXECUTE of a statement whose rows lie by key, by the extended protocol", "Run the statement itself by the protocol.")
-	}
-	if s.plan.Route.Backend() {
+// executable refuses to have a server run s where no server can.
+func (c *Session) executable(s *preparedStatement) *pgerr.Error {
+	switch {
+	case c.liesByKey(s.plan):
+		return notImplemented("[124] EXPLAIN of an EXECUTE of a statement whose rows lie by key", "EXPLAIN the statement itself.")
+	case s.plan.Route.Kind == plan.RouteVirtual:
+		return notImplemented("[113] EXPLAIN of an EXECUTE, or CREATE TABLE AS EXECUTE, of a statement that the gateway answers", "EXPLAIN (NEKI_PLAN) the statement itself.")
+	case s.plan.Route.Backend():
 		return nil
 	}
-	return pgerr.New(pgerr.NotImplemented, "not implemented: [114] EXECUTE of a statement that the gateway answers").
-		WithHint("Run the statement itself, or prepare it by the protocol.")
+	return notImplemented("[114] EXECUTE of a statement about the session that was prepared by the protocol", "Run the statement itself, or Bind and Execute it.")
 }
 
 // prepared finds the client's statement of a name, with a plan that holds now; nil when there is none.
@@ -301,7 +302,7 @@ func (c *Session) findRun(o *op) {
 		return
 	}
 	if o.runs = c.prepared(o.plan.Runs); o.runs != nil {
-		if o.err = o.runs.executable(); o.err == nil {
+		if o.err = c.executable(o.runs); o.err == nil {
 			o.plan = o.runs.execute(o.plan)
 		}
 		return

@@ -245,7 +245,11 @@ type bothWays struct {
 }
 
 func newBothWays(t testing.TB, poolSize int) *bothWays {
-	b := &bothWays{g: startGateway(t, gatewayOptions{parameters: poolOf(poolSize)})}
+	return newBothWaysOf(t, startGateway(t, gatewayOptions{parameters: poolOf(poolSize)}))
+}
+
+func newBothWaysOf(t testing.TB, g *gateway) *bothWays {
+	b := &bothWays{g: g}
 	b.through = b.g.config("")
 	var err error
 	if b.direct, err = pgx.ParseConfig(b.g.group.Primary.DSN()); err != nil {

@@ -361,22 +361,6 @@ func (c *Session) runGroup(text []byte, parts []plan.Part, snap *catalog.Snapsho
 	return nil
 }
 
-// refuseMixedCopy ends a COPY FROM STDIN that stands beside a statement of the gateway's in one pipeline.
-func (c *Session) refuseMixedCopy(sc *backend.ServerConn) error {
-	w := c.work
-	w.relay.Muted = true
-	fail := append([]byte{'f', 0, 0, 0, 5}, 0)
-	err := w.relay.Run(sc, fail, w.answers)
-	w.relay.Muted = false
-	if err != nil {
-		return c.relayFailed(err)
-	}
-	c.afterReady()
-	return c.failPart(pgerr.New(pgerr.NotImplemented,
-		"not implemented: [112] COPY FROM STDIN in one pipeline with a statement that the gateway answers").
-		WithHint("Send a Sync between them."))
-}
-
 // blanked gives text with everything outside [start, end) replaced by one blank for each character.
 func blanked(text []byte, start, end int) []byte {
 	out := make([]byte, 0, len(text))
@@ -402,15 +386,15 @@ func (c *Session) runOwn(text []byte, part plan.Part, snap *catalog.Snapshot) er
 		}
 		return c.sendReply()
 	}
-	if c.runsKeyed(part.Plan) {
-		return c.runKeyed(text, part, snap)
+	if c.answersPrepared(part.Plan) {
+		return c.runPrepared(text, part, snap)
 	}
 	if c.spreads(part.Plan) {
 		return c.spreadSimple(text, part, snap)
 	}
 	var err error
 	if part.Plan.Route.Kind == plan.RouteVirtual {
-		w.reply, err = c.virtual(w.reply, part.Plan, nil, formats{}, true)
+		w.reply, err = c.virtual(w.reply, part.Plan, nil)
 	} else {
 		w.reply, err = c.local(w.reply, part.Plan, text[part.Start:part.End], snap)
 	}

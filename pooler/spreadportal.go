@@ -104,6 +104,10 @@ func (c *Session) executeSpread(p *ownPortal, limit int) error {
 			return err
 		}
 		s, shard, err := c.openSpread(p.plan, p.values, p.formats, c.srv.cfg.Cluster.Snapshot())
+		if err == errNotSpread && p.runs {
+			p.plan = p.plan.AsSpread()
+			s, shard, err = c.openSpread(p.plan, p.values, p.formats, c.srv.cfg.Cluster.Snapshot())
+		}
 		if err == errNotSpread {
 			return pgerr.New(pgerr.InternalError, "the shards of a portal have changed to %q", shard)
 		}

@@ -144,6 +144,8 @@ func (c *Session) placeOp(o *op, snap *catalog.Snapshot) {
 	case o.placed:
 	case (o.typ == 'P' || o.typ == 'D' && o.statement) && overShards(o.plan):
 		o.anywhere = true
+	case o.plan.Kind == sqlparse.KindExecute && c.answersPrepared(o.plan):
+		o.spread = c.liesByKey(c.statements[o.plan.Runs].plan) && (o.typ == 'B' || o.typ == 'E')
 	default:
 		o.to, _, o.err = c.target(o.plan, &c.work.values, snap)
 	}

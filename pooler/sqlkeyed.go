@@ -1,42 +1,48 @@
 package pooler
 
 import (
-	"io"
-	"strconv"
+	"strings"
 
+	admin "neki/admin_sql"
 	"neki/catalog"
 	"neki/internal/datum"
 	"neki/internal/pgerr"
 	"neki/pooler/backend"
-	"neki/pooler/fanout"
 	"neki/pooler/plan"
 	"neki/sqlparse"
 )
 
-// keyedTypes are the types of the parameters of a statement made by SQL's PREPARE that the gateway itself runs, because its
-// rows lie by key.
+// keyedTypes are the types of the parameters of a prepared statement that the gateway itself runs, because its rows lie by
+// key, or are the gateway's own.
 type keyedTypes struct {
 	oids  []uint32
-	names []string
+	names []string // nil: not asked for yet
 }
 
-// runsKeyed reports whether the session itself answers a PREPARE or EXECUTE: of a statement whose rows lie by key.
-func (c *Session) runsKeyed(p *plan.Plan) bool {
+// liesByKey reports whether p's rows lie by key for the session: __neki.shard names one shard for all.
+func (c *Session) liesByKey(p *plan.Plan) bool { return overShards(p) && c.vars.Neki().Shard == "" }
+
+// answersPrepared reports whether the session itself answers a PREPARE or EXECUTE: no server can run the statement.
+func (c *Session) answersPrepared(p *plan.Plan) bool {
 	switch p.Kind {
 	case sqlparse.KindPrepare:
-		return p.Inner != nil && overShards(p.Inner)
+		return p.Inner != nil && (c.liesByKey(p.Inner) || p.Inner.Route.Kind == plan.RouteVirtual)
 	case sqlparse.KindExecute:
 		s := c.statements[p.Runs]
-		return s != nil && overShards(s.plan)
+		return s != nil && (c.liesByKey(s.plan) || s.plan.Route.Kind == plan.RouteVirtual || shows(s.plan))
 	}
 	return false
 }
 
+// shows reports whether p is a statement of the session's own that gives rows. Only a Parse can have prepared it.
+func shows(p *plan.Plan) bool { return p.Route.Kind == plan.RouteLocal && localColumns(p) != nil }
+
 // keyedName is what the statement is called on a shard while its types are asked for.
 const keyedName = "neki_keyed"
 
-// prepareKeyed runs PREPARE: a shard checks the text and tells the types of its parameters.
-func (c *Session) prepareKeyed(p *plan.Plan, text []byte) error {
+// prepareOwn runs PREPARE of a statement that the gateway runs: a shard, or the neki schema, checks the text and tells the
+// types of its parameters.
+func (c *Session) prepareOwn(p *plan.Plan, text []byte) error {
 	if c.statements[p.Prepared.Name] != nil {
 		return pgerr.New(pgerr.DuplicatePreparedStatement, "prepared statement \"%s\" already exists", p.Prepared.Name)
 	}
@@ -48,18 +54,78 @@ func (c *Session) prepareKeyed(p *plan.Plan, text []byte) error {
 	if refused != nil {
 		return refused
 	}
-	sc, err := c.connection(catalog.RolePrimary, c.anywhere(p.Inner), c.srv.cfg.Cluster.Snapshot(), 0)
-	if err != nil {
+	var err error
+	if p.Inner.Route.Kind == plan.RouteVirtual {
+		s.keyed, err = c.virtualTypes(p.Inner, p.Prepared)
+		err = shifted(err, text, p.Prepared.Offset)
+	} else {
+		s.keyed, err = c.typesOnShard(s, text, span)
+	}
+	if err == nil {
+		c.keep(s)
+	}
+	return err
+}
+
+// shifted gives an error with the position that it has in text, of which the statement at fault begins at offset.
+func shifted(err error, text []byte, offset int) error {
+	e := pgerr.From(err)
+	if e == nil || e.Position == 0 {
 		return err
+	}
+	return e.WithPosition(e.Position + characters(text, offset))
+}
+
+// virtualTypes finds the types of the parameters of a statement over the neki schema: as declared, else as they are used.
+func (c *Session) virtualTypes(inner *plan.Plan, p *sqlparse.PreparedStmt) (*keyedTypes, error) {
+	var declared []uint32
+	if len(p.Types) > 0 {
+		row, err := c.prepareOnEngine("CAST(NULL AS " + strings.Join(p.Types, "), CAST(NULL AS ") + ")")
+		if err != nil {
+			return nil, pgerr.From(err).WithPosition(0)
+		}
+		for _, k := range row.Columns() {
+			declared = append(declared, k.Type.OID)
+		}
+	}
+	prepared, err := c.prepareVirtual(inner, declared)
+	if err != nil {
+		return nil, err
+	}
+	return ownTypes(prepared.ParamTypes()), nil
+}
+
+func ownTypes(oids []uint32) *keyedTypes {
+	k := &keyedTypes{oids: oids, names: make([]string, len(oids))}
+	for i, oid := range oids {
+		k.names[i] = plan.TypeName(&plan.RelTable{}, oid)
+	}
+	return k
+}
+
+// prepareOnEngine prepares a SELECT of a list of expressions for the engine, which needs no server.
+func (c *Session) prepareOnEngine(list string) (admin.Prepared, error) {
+	st, err := sqlparse.Parse("SELECT " + list)
+	if err != nil {
+		return nil, err
+	}
+	return c.srv.cfg.Virtual.Prepare((*virtualSession)(c), st, c.planEnv().SearchPath(), nil)
+}
+
+// typesOnShard has a shard tell the types of the parameters of s, made by the PREPARE text with its name at span.
+func (c *Session) typesOnShard(s *preparedStatement, text []byte, span sqlparse.Span) (*keyedTypes, error) {
+	sc, err := c.connection(catalog.RolePrimary, c.anywhere(s.plan), c.srv.cfg.Cluster.Snapshot(), 0)
+	if err != nil {
+		return nil, err
 	}
 	defer c.releaseIfFree()
 	sql := string(backend.AppendRenamed(nil, text, span.Start, span.End, []byte(keyedName)))
-	if s.keyed, err = c.askTypes(sc, sql); err != nil {
+	k, err := c.askTypes(sc, sql)
+	if err != nil {
 		c.status = sc.Status()
-		return newNaming(text, span.Start, span.End, s.name, []byte(keyedName)).inClientsText(err)
+		return nil, newNaming(text, span.Start, span.End, s.name, []byte(keyedName)).inClientsText(err)
 	}
-	c.keep(s)
-	return nil
+	return k, nil
 }
 
 // inClientsText gives a server's error with the position that it has in the client's text.
@@ -94,15 +160,32 @@ func (c *Session) askTypes(sc *backend.ServerConn, sql string) (*keyedTypes, err
 	return k, nil
 }
 
-// runKeyed runs PREPARE and EXECUTE in the simple protocol.
-func (c *Session) runKeyed(text []byte, part plan.Part, snap *catalog.Snapshot) error {
-	if part.Plan.Kind == sqlparse.KindExecute {
+// runPrepared runs PREPARE and EXECUTE in the simple protocol, where the gateway runs the statement.
+func (c *Session) runPrepared(text []byte, part plan.Part, snap *catalog.Snapshot) error {
+	w, sql := c.work, text[part.Start:part.End]
+	if part.Plan.Kind == sqlparse.KindPrepare {
+		if err := c.prepareOwn(part.Plan, sql); err != nil {
+			return c.failPart(pgerr.From(err))
+		}
+		w.reply = appendComplete(w.reply, part.Plan.Tag)
+		return c.sendReply()
+	}
+	named := c.prepared(part.Plan.Runs)
+	if c.liesByKey(named.plan) {
 		return c.executeKeyed(text, part, snap)
 	}
-	if err := c.prepareKeyed(part.Plan, text[part.Start:part.End]); err != nil {
+	var err error
+	if shows(named.plan) {
+		w.reply, err = c.local(w.reply, named.plan, named.original().Text(), snap)
+	} else {
+		var run *preparedRun
+		if run, err = c.runOfVirtual(named, sql, snap); err == nil {
+			w.reply, err = c.virtual(w.reply, named.plan, run)
+		}
+	}
+	if err != nil {
 		return c.failPart(pgerr.From(err))
 	}
-	c.work.reply = appendComplete(c.work.reply, part.Plan.Tag)
 	return c.sendReply()
 }
 
@@ -121,91 +204,13 @@ func (c *Session) executeKeyed(text []byte, part plan.Part, snap *catalog.Snapsh
 }
 
 func (c *Session) openKeyed(text []byte, p *plan.Plan, snap *catalog.Snapshot) (*spread, error) {
-	named := c.prepared(p.Runs)
-	if named.keyed == nil {
-		return nil, notImplemented("[124] EXECUTE of a statement that was prepared by the protocol and whose rows lie by key", "Run it by the protocol, too.")
-	}
-	st, err := sqlparse.Parse(string(text))
+	run, v, err := c.runOfKeyed(c.prepared(p.Runs), text, snap)
 	if err != nil {
 		return nil, err
-	}
-	if got, want := len(st.Prepared.Values), len(named.keyed.oids); got != want {
-		return nil, pgerr.New(pgerr.SyntaxError, "wrong number of parameters for prepared statement \"%s\"", p.Runs).
-			WithDetail("Expected %d parameters but got %d.", want, got)
-	}
-	v := &plan.Values{Text: named.original().Text(), OIDs: named.keyed.oids}
-	if v.Params, err = c.arguments(st, named.keyed, snap); err != nil {
-		return nil, err
-	}
-	run := named.plan
-	if run.Spread == nil && !run.SpreadByText {
-		run = run.AsSpread()
 	}
 	s, _, err := c.openSpread(run, v, nil, snap)
 	if err == errNotSpread {
 		s, _, err = c.openSpread(run.AsSpread(), v, nil, snap)
 	}
 	return s, err
-}
-
-// arguments gives the values of EXECUTE's arguments as texts of the parameters' types. A server computes what is no constant.
-func (c *Session) arguments(st *sqlparse.Statement, k *keyedTypes, snap *catalog.Snapshot) ([][]byte, error) {
-	nodes := st.Prepared.Values
-	out := make([][]byte, len(nodes))
-	list, constant := "", true
-	for i, n := range nodes {
-		span := st.Prepared.Params[i]
-		if i > 0 {
-			list += ", "
-		}
-		list += "CAST((" + st.Text[span.Start:span.End] + ") AS " + k.names[i] + ")"
-		value, ok := constantText(n.GetAConst(), k.oids[i])
-		out[i], constant = value, constant && ok
-	}
-	if constant {
-		return out, nil
-	}
-	sc, err := c.connection(catalog.RolePrimary, homeShard(snap), snap, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer c.releaseIfFree()
-	sc.SetUnnamed(0)
-	legs := fanout.Start([]fanout.Request{{Conn: sc, Out: (&spread{values: &plan.Values{}}).request("SELECT "+list, nil)}}, true)
-	defer legs.Close()
-	for {
-		p, err := legs.Next(c.srv.dbs.ctx)
-		switch {
-		case err == io.EOF:
-			return out, nil
-		case err != nil:
-			return nil, err
-		case p.Kind == fanout.Failed:
-			c.status = sc.Status()
-			return nil, p.Err.WithPosition(0)
-		case p.Kind == fanout.Rows:
-			out = rowTexts(p.Data)
-		}
-	}
-}
-
-// constantText gives a constant as the text of a type, if that is what the assignment to the type would give.
-func constantText(a *sqlparse.A_Const, oid uint32) ([]byte, bool) {
-	switch {
-	case a == nil:
-		return nil, false
-	case a.Isnull:
-		return nil, true
-	case a.GetSval() != nil:
-		return []byte(a.GetSval().Sval), true
-	}
-	i, ok := a.Val.(*sqlparse.A_Const_Ival)
-	if !ok {
-		return nil, false
-	}
-	switch oid {
-	case datum.Int2OID, datum.Int4OID, datum.Int8OID, datum.NumericOID, datum.Float8OID, datum.TextOID, datum.VarcharOID:
-		return strconv.AppendInt(nil, int64(i.Ival.GetIval()), 10), true
-	}
-	return nil, false
 }

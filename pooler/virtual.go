@@ -41,22 +41,26 @@ const (
 
 const callTag = "CALL"
 
-// virtual answers a statement over the neki schema. params are the bound values.
-func (c *Session) virtual(dst []byte, p *plan.Plan, params []datum.Datum, f formats, describe bool) ([]byte, error) {
-	prepared, err := c.prepareVirtual(p, nil)
-	if err != nil {
-		return dst, err
+// virtual answers a statement over the neki schema of the simple protocol; run is that of an EXECUTE.
+func (c *Session) virtual(dst []byte, p *plan.Plan, run *preparedRun) ([]byte, error) {
+	if run == nil {
+		prepared, err := c.prepareVirtual(p, nil)
+		if err != nil {
+			return dst, err
+		}
+		run = &preparedRun{prepared: prepared}
 	}
 	if p.CopyOut != nil {
-		return c.copyVirtual(dst, prepared, params, p.CopyOut)
+		return c.copyVirtual(dst, run.prepared, run.params, p.CopyOut)
 	}
-	if describe && prepared.Columns() != nil {
-		dst = appendRowDescription(dst, virtualColumns(prepared.Columns()), f)
+	columns := run.prepared.Columns()
+	if columns != nil {
+		dst = appendRowDescription(dst, virtualColumns(columns), nil)
 	}
 	if err := c.setConfigs(p); err != nil {
 		return dst, err
 	}
-	rows, tag, err := c.runVirtual(nil, prepared, params, dataRows(prepared.Columns(), f))
+	rows, tag, err := c.runVirtual(nil, run.prepared, run.params, dataRows(columns, nil))
 	if err != nil {
 		return dst, err
 	}
