@@ -61,6 +61,7 @@ type Agent struct {
 	tasks    chan task
 	kick     chan struct{} // asks for a sample now
 	phase    atomic.Pointer[phase]
+	sampling atomic.Pointer[context.CancelFunc]
 	probed   atomic.Pointer[error] // why the last new connection was not answered; nil = it was
 	started  time.Time
 	url      atomic.Pointer[string]
@@ -82,6 +83,7 @@ type Agent struct {
 	flushing   flushing
 	holders    holders
 	draining   atomic.Bool // it has resigned, and what runs still may end
+	quick      atomic.Bool // the leader changes: a standby looks for log often
 	archiver   archiver
 }
 

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"neki/catalog"
 	"neki/cluster/decide"
@@ -29,6 +31,9 @@ func (a *Agent) settings() pgproc.Settings {
 			s["restore_command"] = command
 		}
 	}
+	if a.quick.Load() && s["restore_command"] == "" {
+		s["wal_retrieve_retry_interval"] = quickRetry
+	}
 	s["synchronous_standby_names"] = pgproc.FencedStandbys
 	if p.ResignedTerm != 0 && p.ResignedTerm == p.OwnTerm && p.RevokedBelowTerm <= p.OwnTerm {
 		// What begins now is refused rather than left hanging in its commit; gateways take it to the next primary.
@@ -41,6 +46,37 @@ func (a *Agent) settings() pgproc.Settings {
 		s["synchronous_standby_names"] = StandbyNames(names, acks)
 	}
 	return s
+}
+
+// quickRetry is the rest between two attempts of a standby to get at log while the leader changes. A receiver that streams from
+// the chosen leader before it is promoted ends with the promotion, and the startup process then sits out what is left of the
+// interval: the first commit of the new term would wait for that. It is not for always, as each attempt costs a process and a
+// line in the server's log when the source is down.
+const quickRetry = "5ms"
+
+// quickFor is how long a change of the source lasts.
+const quickFor = 5 * time.Second
+
+// hurry has the next configuration make the standby try often for a while.
+func (r *runner) hurry() {
+	r.a.quick.Store(true)
+	r.calm = time.After(quickFor)
+}
+
+// calmDown takes the standby's haste back. Without a source there is nothing that it could cost.
+func (r *runner) calmDown(ctx context.Context) {
+	if _, m := r.a.memory.get(); m.Source == nil && r.a.pg.IsStandby() {
+		r.calm = time.After(quickFor)
+		return
+	}
+	r.calm = nil
+	r.a.quick.Store(false)
+	if r.a.pg.Running() == 0 {
+		return
+	}
+	if err := r.reconfigureSoon(ctx); err != nil {
+		r.complain("the standby goes on trying often", err)
+	}
 }
 
 // replicationDSN is libpq's: the password is in a file, so that pg_settings doesn't show it.

@@ -68,7 +68,7 @@ func newObserver(a *Agent) *observer {
 
 // look asks the server. What stands in the way is in the answer.
 func (o *observer) look(ctx context.Context) Observation {
-	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.a.patience(observeTimeout))
 	defer cancel()
 	select {
 	case <-o.turn:

@@ -26,6 +26,7 @@ func (a *Agent) probes(ctx context.Context) error {
 		}
 		a.hung.Store(failures >= hungAfter)
 		if before := a.probed.Swap(failed); (before == nil) != (failed == nil) {
+			a.interruptSample()
 			a.sampleNow()
 		}
 	})

@@ -133,6 +133,7 @@ func (r *runner) follow(ctx context.Context, o FollowOrder) (Result, error) {
 	if err := r.a.memory.changeMember(func(m *Member) { m.Term, m.Source, m.Archive = o.Term, &o.Source, o.Archive }); err != nil {
 		return Result{}, err
 	}
+	r.hurry()
 	if r.a.pg.Running() == 0 {
 		r.ensureRunning(ctx)
 		return Result{Done: []string{"follows " + o.Source.Node}}, nil

@@ -110,6 +110,7 @@ func (r *runner) cut(ctx context.Context) error {
 	if err := r.a.memory.changeMember(func(m *Member) { m.Source, m.Term = nil, 0 }); err != nil {
 		return err
 	}
+	r.hurry()
 	if err := r.a.writeConf(); err != nil {
 		return err
 	}
@@ -226,7 +227,7 @@ func (r *runner) promote(ctx context.Context, o LeadOrder) (Result, error) {
 			return Result{}, err
 		}
 		did = append(did, "promoted")
-		r.checkpoint()
+		defer r.checkpoint() // not before clients are let in: the first commit would wait for what it writes
 	} else {
 		if err := r.reconfigure(ctx); err != nil {
 			return Result{}, err
@@ -271,6 +272,7 @@ func (r *runner) leaveRecovery(ctx context.Context, conn *pgx.Conn, o LeadOrder)
 	if _, err := conn.Exec(ctx, "SELECT pg_promote(false)"); err != nil {
 		return err
 	}
+	r.openAhead(ctx)
 	for recovery := true; recovery; {
 		if err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&recovery); err != nil {
 			return err
@@ -358,14 +360,55 @@ func (r *runner) mark(ctx context.Context) error {
 func (r *runner) acknowledged(ctx context.Context, script string) error {
 	ctx, cancel := context.WithTimeout(ctx, barrierLimit)
 	defer cancel()
+	c := r.ahead
+	r.ahead = nil
+	if c == nil || c.pid != r.a.pg.Running() {
+		c.close()
+		var err error
+		if c, err = r.committing(ctx); err != nil {
+			return err
+		}
+	}
+	defer c.close()
+	_, err := c.conn.PgConn().Exec(ctx, script).ReadAll()
+	if err == nil && c.warned.Load() {
+		err = errors.New("the wait was cancelled")
+	}
+	return err
+}
+
+// committer is a connection for one commit that must be acknowledged.
+type committer struct {
+	conn   *pgx.Conn
+	pid    int         // of the postmaster
+	warned atomic.Bool // the wait for the acknowledgement was cut short
+}
+
+func (c *committer) close() {
+	if c != nil {
+		closeSoon(c.conn)
+	}
+}
+
+// openAhead opens the barrier's connection while the promotion goes on: a session that was opened in recovery commits after it.
+// Without one the barrier opens its own.
+func (r *runner) openAhead(ctx context.Context) {
+	r.ahead.close()
+	r.ahead = nil
+	if c, err := r.committing(ctx); err == nil {
+		r.ahead = c
+	}
+}
+
+func (r *runner) committing(ctx context.Context) (*committer, error) {
 	cfg, err := pgx.ParseConfig(r.a.pg.LocalDSN("postgres"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var warned atomic.Bool
+	c := &committer{pid: r.a.pg.Running()}
 	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Routine == "SyncRepWaitForLSN" {
-			warned.Store(true)
+			c.warned.Store(true)
 		}
 	}
 	for name, value := range map[string]string{
@@ -374,16 +417,10 @@ func (r *runner) acknowledged(ctx context.Context, script string) error {
 	} {
 		cfg.RuntimeParams[name] = value
 	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if err != nil {
-		return err
+	if c.conn, err = pgx.ConnectConfig(ctx, cfg); err != nil {
+		return nil, err
 	}
-	defer closeSoon(conn)
-	_, err = conn.PgConn().Exec(ctx, script).ReadAll()
-	if err == nil && warned.Load() {
-		err = errors.New("the wait was cancelled")
-	}
-	return err
+	return c, nil
 }
 
 func closeSoon(conn *pgx.Conn) {

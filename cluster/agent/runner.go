@@ -50,10 +50,12 @@ type runner struct {
 	downAt    time.Time       // when the server last ended
 	shutFor   int64           // the self-fencing that was carried out
 	conn      *pgx.Conn       // for orders' SQL, kept between them
+	ahead     *committer      // for the barrier of a promotion under way
 	done      map[string]Result
 	order     []string // of done, oldest first
 	backoff   time.Duration
 	retry     <-chan time.Time // when to try to start again
+	calm      <-chan time.Time // when a change of the source is over
 	upSince   time.Time
 	suspect   string            // what the server's last life ended with, if it is fatal
 	logAt     int64             // where the log of its present life begins
@@ -88,6 +90,8 @@ func (a *Agent) runOrders(ctx context.Context) error {
 		case <-r.retry:
 			r.retry = nil
 			r.ensureRunning(ctx)
+		case <-r.calm:
+			r.calmDown(ctx)
 		case <-a.attend:
 			r.attend(ctx)
 		case <-attend.C:
@@ -355,6 +359,8 @@ func (r *runner) sql(ctx context.Context) (*pgx.Conn, error) {
 }
 
 func (r *runner) disconnect() {
+	r.ahead.close()
+	r.ahead = nil
 	if r.conn == nil {
 		return
 	}

@@ -21,6 +21,8 @@ const (
 	probeTimeout = time.Second
 	sizeEvery    = time.Minute // pg_database_size looks at every file
 	queryTimeout = 2 * time.Second
+	// frozenTimeout bounds questions to a server that answers no new connection.
+	frozenTimeout = 250 * time.Millisecond
 	// freshFor is how old the receiver's last message may be: a cut link looks like an idle one for some seconds.
 	freshFor = 3 * time.Second
 )
@@ -65,8 +67,14 @@ func (a *Agent) sample(ctx context.Context) error {
 	defer s.disconnect()
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
-	for {
-		h := s.collect(ctx)
+	for kicked := false; ; {
+		one, cancel := context.WithCancel(ctx)
+		a.sampling.Store(&cancel)
+		if !kicked { // who kicks wants it told at once
+			s.refreshUsage(one)
+		}
+		h := s.collect(one)
+		cancel()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -75,9 +83,27 @@ func (a *Agent) sample(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			kicked = false
 		case <-a.kick:
+			kicked = true
 		}
 	}
+}
+
+// interruptSample ends the sampler's wait for a server that answers nothing, so that this is told at once.
+func (a *Agent) interruptSample() {
+	if cancel := a.sampling.Load(); cancel != nil {
+		(*cancel)()
+	}
+}
+
+// patience is how long the server is waited for: as usual, or less when it answered no new connection lately. A failover must
+// not wait for a frozen server at each step.
+func (a *Agent) patience(usual time.Duration) time.Duration {
+	if a.probed.Load() != nil {
+		return min(usual, frozenTimeout)
+	}
+	return usual
 }
 
 // publish passes a primary's report on always, another's when it says something new or a second has passed.
@@ -93,7 +119,6 @@ func (s *sampler) publish(h catalog.Health, now time.Time) {
 
 // collect makes one report, whatever state the instance is in.
 func (s *sampler) collect(ctx context.Context) catalog.Health {
-	s.refreshUsage(ctx)
 	promises, member := s.a.memory.get()
 	h := s.slow
 	h.Node, h.Term = s.a.cfg.Node, max(promises.OwnTerm, member.Term)
@@ -154,7 +179,7 @@ func (s *sampler) ask(ctx context.Context, h catalog.Health) catalog.Health {
 }
 
 func (s *sampler) query(ctx context.Context, h *catalog.Health) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.a.patience(queryTimeout))
 	defer cancel()
 	if err := s.connect(ctx); err != nil {
 		return err
@@ -262,7 +287,7 @@ func (s *sampler) refreshUsage(ctx context.Context) {
 		s.slow.Connections = 0
 		return
 	}
-	qctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	qctx, cancel := context.WithTimeout(ctx, s.a.patience(queryTimeout))
 	defer cancel()
 	err := s.conn.QueryRow(qctx, usageQuery).Scan(&s.slow.Connections, &s.slow.MaxConnections, &s.slow.PostgresVersion)
 	if err == nil && now.Sub(s.sizeAt) >= sizeEvery {
