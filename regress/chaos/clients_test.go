@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -42,26 +43,31 @@ type clients struct {
 	lastOK   time.Duration
 	gap      time.Duration // the longest between two acknowledged inserts
 	acked    int
+	on       map[string]int  // of them, by shard
 	added    []time.Duration // what each statement or transaction took beyond what it does itself
 }
 
-// Tables of the clients. Of a row the server itself says on which timeline it was written.
+// Tables of the clients; past is what tests write past the gateway. Of a row the server itself says on which timeline it was
+// written.
 const schema = `
 DROP TABLE IF EXISTS acked, register, lists, accounts, past;
-CREATE TABLE past (id bigint PRIMARY KEY); -- what tests write past the gateway
+CREATE TABLE past (id bigint PRIMARY KEY);
 CREATE TABLE acked (id bigint PRIMARY KEY,
 	tli int NOT NULL DEFAULT ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int);
 CREATE TABLE register (k bigint PRIMARY KEY, v bigint NOT NULL);
 CREATE TABLE lists (k bigint PRIMARY KEY, l bigint[] NOT NULL);
 CREATE TABLE accounts (k bigint PRIMARY KEY, v bigint NOT NULL CHECK (v >= 0));
-INSERT INTO register SELECT k, 0 FROM generate_series(1, 5) k;
-INSERT INTO lists SELECT k, '{}' FROM generate_series(1, 4) k;
+INSERT INTO register SELECT k, 0 FROM generate_series(1, 5 * 1000) k;
+INSERT INTO lists SELECT k, '{}' FROM generate_series(1, 4 * 1000) k;
 INSERT INTO accounts SELECT k, 100 FROM generate_series(1, 8) k`
 
-// What schema fills in.
+// What schema fills in. Of registers and lists some are in use at a time, and then others: the search for an order of what
+// was done with one key takes ever longer with the operations whose outcome is unknown, and each read of a list keeps it all.
 const (
 	registers = 5
 	listKeys  = 4
+	spells    = 1000 // so many times others
+	spell     = 1500 // operations, or transactions over lists, with the same
 	accounts  = 8
 	money     = 800
 )
@@ -69,16 +75,23 @@ const (
 // newClients makes the tables and no client yet.
 func newClients(c *cluster, rate time.Duration) *clients {
 	c.t.Helper()
-	w := &clients{c: c, t: c.t, rate: rate, states: map[string]int{}}
+	w := &clients{c: c, t: c.t, rate: rate, states: map[string]int{}, on: map[string]int{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
+	if len(c.shards) > 1 {
+		c.spread()
+	}
 	c.must(30*time.Second, "tables", func() error {
 		conn, err := c.connect(w.ctx)
 		if err != nil {
 			return err
 		}
-		defer conn.Close(w.ctx) //nolint:errcheck // the statement's error counts
-		_, err = conn.Exec(w.ctx, schema)
-		return err
+		defer conn.Close(w.ctx)                                  //nolint:errcheck // the statement's error counts
+		for statement := range strings.SplitSeq(schema, ";\n") { // each by itself, for not all can be one transaction over shards
+			if _, err := conn.Exec(w.ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
 	})
 	c.t.Cleanup(w.end)
 	w.lastOK = w.now()
@@ -198,7 +211,8 @@ func insert(s *session) {
 	w.mu.Unlock()
 	ctx, cancel := s.limited()
 	defer cancel()
-	err := s.conn.QueryRow(ctx, "INSERT INTO acked (id) VALUES ($1) RETURNING tli", in.Key).Scan(&in.Timeline)
+	var node string
+	err := s.conn.QueryRow(ctx, "INSERT INTO acked (id) VALUES ($1) RETURNING tli, current_setting('cluster_name')", in.Key).Scan(&in.Timeline, &node)
 	in.Ended, in.Outcome = w.now(), outcome(err)
 	w.failed(err)
 	w.mu.Lock()
@@ -207,15 +221,23 @@ func insert(s *session) {
 	w.added = append(w.added, in.Ended-in.Began)
 	if in.Outcome == check.OK {
 		w.acked++
+		where, _, _ := strings.Cut(node, "-")
+		w.on[where]++
 		w.gap = max(w.gap, in.Ended-w.lastOK)
 		w.lastOK = max(w.lastOK, in.Ended)
 	}
 }
 
+// inUse gives the key that is the i-th of n in use, when so many things were done.
+func inUse(i, n int64, did int) int64 { return min(int64(did/spell), spells-1)*n + i + 1 }
+
 // touch reads, writes or swaps one row.
 func touch(s *session) {
 	w := s.w
-	op := check.RegisterOp{Client: s.n, Key: s.rng.Int64N(registers) + 1, Kind: check.RegisterKind(s.rng.IntN(3)), New: w.key.Add(1)}
+	w.mu.Lock()
+	did := len(w.register)
+	w.mu.Unlock()
+	op := check.RegisterOp{Client: s.n, Key: inUse(s.rng.Int64N(registers), registers, did), Kind: check.RegisterKind(s.rng.IntN(3)), New: w.key.Add(1)}
 	ctx, cancel := s.limited()
 	defer cancel()
 	op.Began = w.now()
@@ -268,10 +290,13 @@ func (s *session) transact(level pgx.TxIsoLevel, do func(context.Context, pgx.Tx
 // appendLists appends to some lists and reads others, in one serializable transaction.
 func appendLists(s *session) {
 	w := s.w
+	w.mu.Lock()
+	did := len(w.lists)
+	w.mu.Unlock()
 	var txn check.ListTxn
 	txn.Outcome = s.transact(pgx.Serializable, func(ctx context.Context, tx pgx.Tx) error {
 		for range 1 + s.rng.IntN(3) {
-			op := check.ListOp{Append: s.rng.IntN(2) == 0, Key: s.rng.Int64N(listKeys) + 1}
+			op := check.ListOp{Append: s.rng.IntN(2) == 0, Key: inUse(s.rng.Int64N(listKeys), listKeys, did)}
 			var err error
 			if op.Append {
 				op.Value = w.key.Add(1)
@@ -343,17 +368,30 @@ func (w *clients) takeAdded() []time.Duration {
 	return list
 }
 
-// progress waits until more inserts were acknowledged, and gives the longest time without one since the last call.
+// unusual is a time without an acknowledgement that has to be explained.
+const unusual = 30 * time.Second
+
+// progress waits until more inserts were acknowledged, some of them on each shard, and gives the longest time without one since the last call.
 func (w *clients) progress(more int, limit time.Duration) time.Duration {
 	w.t.Helper()
 	w.mu.Lock()
-	want := w.acked + more
+	want, before := w.acked+more, maps.Clone(w.on)
 	w.mu.Unlock()
+	explained := false
 	w.c.must(limit, fmt.Sprintf("%d acknowledged inserts more", more), func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if idle := w.now() - w.lastOK; idle > unusual && !explained {
+			explained = true
+			w.c.explain(fmt.Sprintf("nothing was acknowledged for %v", idle.Round(time.Millisecond)))
+		}
 		if w.acked < want {
 			return fmt.Errorf("%d of %d, errors %v", w.acked, want, w.states)
+		}
+		for _, shard := range w.c.shards {
+			if w.on[shard] == before[shard] {
+				return fmt.Errorf("none on %s, errors %v", shard, w.states)
+			}
 		}
 		return nil
 	})
@@ -503,8 +541,19 @@ func (w *clients) endOf(n *node) (check.End, error) {
 	defer conn.Close(ctx) //nolint:errcheck // the query's error counts
 	e := check.End{Node: n.id}
 	err = conn.QueryRow(ctx, `SELECT CASE WHEN pg_is_in_recovery() THEN (SELECT received_tli FROM pg_stat_wal_receiver)
-			ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END,
-		md5(concat((SELECT string_agg(id::text, ',' ORDER BY id) FROM acked), ';', (SELECT string_agg(r::text, ',' ORDER BY k) FROM register r),
-			(SELECT string_agg(l::text, ',' ORDER BY k) FROM lists l), (SELECT string_agg(a::text, ',' ORDER BY k) FROM accounts a)))`).Scan(&e.Timeline, &e.Rows)
+			ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END`).Scan(&e.Timeline)
+	for _, table := range []string{"acked", "register", "lists", "accounts"} { // not every shard has them all
+		var has bool
+		var rows *string
+		if err == nil {
+			err = conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&has)
+		}
+		if err == nil && has {
+			err = conn.QueryRow(ctx, "SELECT md5(string_agg(r::text, ',' ORDER BY r)) FROM "+table+" r").Scan(&rows)
+		}
+		if rows != nil {
+			e.Rows += *rows
+		}
+	}
 	return e, err
 }

@@ -53,8 +53,9 @@ type cluster struct {
 	http    *http.Client
 	wrapped string // directory of the real server programs
 	disks   []func() error
-	archive string  // directory of backups and WAL; "" = none are kept
-	paused  []*node // whose replay was paused
+	archive string            // directory of backups and WAL; "" = none are kept
+	paused  []*node           // whose replay was paused
+	hung    map[string]func() // whose archive hangs, and how to end that
 }
 
 // disk makes the place of a node, and gives how to remove it.
@@ -464,6 +465,10 @@ func (c *cluster) undo() error {
 		c.try(n, "SELECT pg_wal_replay_resume() WHERE pg_is_in_recovery()")
 	}
 	c.paused = nil
+	for _, end := range c.hung {
+		end()
+	}
+	c.hung = nil
 	for _, p := range c.programs() {
 		if err := p.signal(syscall.SIGCONT); err != nil {
 			return err
@@ -525,15 +530,27 @@ func (c *cluster) events(most int) []catalog.Event {
 	return list
 }
 
-// dump tells what a failed test needs.
-func (c *cluster) dump() {
+// explain tells what the cluster did lately, and what each part of it says of itself.
+func (c *cluster) explain(why string) {
+	c.t.Logf("%6.1fs %s; it is %s", time.Since(c.began).Seconds(), why, time.Now().UTC().Format("15:04:05.000"))
 	for _, s := range c.shards {
 		r, err := c.rule(s)
 		c.t.Logf("rule of %s: %+v %v", s, r, err)
 	}
-	for _, e := range slices.Backward(c.events(60)) {
-		c.t.Logf("event %s %-6s %-10s %s", e.At.Format("05.000"), e.Node, e.Kind, e.Detail)
+	for _, n := range c.nodes {
+		st, err := c.status(n)
+		c.t.Logf("%s: %v phase %q %s; promises %+v; member %+v; server %+v; exited %v hung %v stalled %v broken %v in force %v writable %v fenced %v %v",
+			n.id, err, st.Health.State, st.Health.Reason, st.Promises, st.Member, st.Server, st.Exited, st.Hung, st.Stalled, st.Broken,
+			st.InForce, st.Writable, st.SelfFenced, st.FencedLSN)
 	}
+	for _, e := range slices.Backward(c.events(60)) {
+		c.t.Logf("event %s %-6s %-10s %s", e.At.Format("15:04:05.000"), e.Node, e.Kind, e.Detail)
+	}
+}
+
+// dump tells what a failed test needs.
+func (c *cluster) dump() {
+	c.explain("the test failed")
 	for _, p := range c.programs() {
 		lines := strings.Split(p.tail(400), "\n")
 		lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "level=INFO") })

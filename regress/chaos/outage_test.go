@@ -82,6 +82,9 @@ func measureOnce(c *cluster, w *clients, o outage, run int) figure {
 		c.freshAdmins()
 	}
 	c.mustBeWhole()
+	if o.planned {
+		c.must(failoverLimit, "cohort of all members", c.allAcknowledge)
+	}
 	pause(500 * time.Millisecond) // a second's half of the same load
 	w.progress(20, failoverLimit)
 	w.takeAdded()
@@ -109,6 +112,15 @@ func measureOnce(c *cluster, w *clients, o outage, run int) figure {
 		}
 	}
 	return f
+}
+
+// allAcknowledge is nil when every member of the shard is in its cohort, as before a switchover that was planned.
+func (c *cluster) allAcknowledge() error {
+	r, err := c.rule(shard)
+	if err == nil && (len(r.Cohort) < len(c.membersOf(shard)) || len(r.Leaving) > 0) {
+		err = fmt.Errorf("the cohort is %v, leaving %v", r.Cohort, r.Leaving)
+	}
+	return err
 }
 
 // noteHeld records each statement and transaction that a switchover has held up, and gives the longest delay.
