@@ -30,13 +30,29 @@ const topology = `{
 // TestThreeMachines installs a cluster by docs/install.md, kills a whole machine under load, and has it come back. Then it
 // upgrades the machines one by one, as the guide says.
 func TestThreeMachines(t *testing.T) {
-	blocks := guide(t)
 	s := newSite(t, "m1", "m2", "m3")
+	last := s.install(guide(t))
+
+	clients := startTraffic(t, 0, 0, s.dsn(0, 1), s.dsn(1, 0), s.dsn(0, 1), s.dsn(1, 0))
+	defer clients.end()
+	s.killAndReturn(clients)
+	clients.end()
+	t.Logf("%d rows acknowledged, %d errors", clients.count(), len(clients.errors))
+	for _, err := range clients.errors[:min(4, len(clients.errors))] {
+		t.Log("  ", err)
+	}
+	s.check(clients.acked)
+	s.upgrade(last)
+}
+
+// install does what the guide says on machines that are off, makes the clients' table, and gives the block that upgrades a
+// machine.
+func (s *site) install(blocks []block) (last block) {
+	t := s.t
 	for _, m := range s.machines {
 		s.on(m)
 	}
 	began := time.Now()
-	var last block
 	for _, b := range blocks[1:] { // the first one names the machine
 		switch {
 		case strings.Contains(b.text, "neki status"):
@@ -53,17 +69,7 @@ func TestThreeMachines(t *testing.T) {
 	}
 	s.exec(`CALL neki.set_topology($1, 0)`, topology)
 	s.exec(`CREATE TABLE acked (id int8 PRIMARY KEY)`)
-
-	clients := startTraffic(t, 0, 0, s.dsn(0, 1), s.dsn(1, 0), s.dsn(0, 1), s.dsn(1, 0))
-	defer clients.end()
-	s.killAndReturn(clients)
-	clients.end()
-	t.Logf("%d rows acknowledged, %d errors", clients.count(), len(clients.errors))
-	for _, err := range clients.errors[:min(4, len(clients.errors))] {
-		t.Log("  ", err)
-	}
-	s.check(clients.acked)
-	s.upgrade(last)
+	return last
 }
 
 // killAndReturn cuts the power of the machine where all comes together: the leading admin, a gateway and both primaries.
