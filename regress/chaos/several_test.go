@@ -134,7 +134,11 @@ func forgetLog(n *node) error {
 		return err
 	}
 	for _, f := range list {
-		if name := f.Name(); len(name) == len(first) && name[8:] < first[8:] {
+		name := f.Name()
+		if _, err := os.Stat(filepath.Join(n.data(), "pg_wal", "archive_status", name+".ready")); err == nil {
+			continue // Postgres keeps what is not archived yet, too
+		}
+		if len(name) == len(first) && name[8:] < first[8:] {
 			if err := os.Remove(filepath.Join(n.data(), "pg_wal", name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}

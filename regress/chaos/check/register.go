@@ -1,9 +1,11 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -80,10 +82,29 @@ func Registers(ops []RegisterOp, limit time.Duration) []Violation {
 	for _, k := range keys {
 		switch porcupine.CheckOperationsTimeout(registerModel(), byKey[k], limit) {
 		case porcupine.Illegal:
-			found.add("not linearizable", "key %d, %d operations", k, len(byKey[k]))
+			found.add("not linearizable", "key %d, %d operations:%s", k, len(byKey[k]), history(byKey[k]))
 		case porcupine.Unknown:
 			found.add("not decided", "key %d, %d operations: the search took longer than %v", k, len(byKey[k]), limit)
 		}
 	}
 	return found.all
+}
+
+// history lists operations in the order in which they began, for who must find out what went wrong.
+func history(ops []porcupine.Operation) string {
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var text strings.Builder
+	for _, o := range ops {
+		op := o.Input.(RegisterOp)
+		fmt.Fprintf(&text, "\n%v to %v, outcome %d: ", op.Began, op.Ended, op.Outcome)
+		switch op.Kind {
+		case Read:
+			fmt.Fprintf(&text, "read %d", op.Value)
+		case Write:
+			fmt.Fprintf(&text, "write %d", op.New)
+		case Swap:
+			fmt.Fprintf(&text, "swap %d for %d: %v", op.Old, op.New, op.Swapped)
+		}
+	}
+	return text.String()
 }
