@@ -52,8 +52,8 @@ func Open(cfg Config) (*Store, error) {
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 2 * time.Second,
-		})},
+			MinConnectTimeout: connectTime,
+		}), dialing()},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("catalog: open etcd: %w", err)

@@ -264,6 +264,7 @@ func (s *shardLoop) look(outer context.Context) (*view, error) {
 	busy := s.busyNodes()
 	for i, n := range nodes {
 		v.nodes[n.ID] = n
+		v.shard.Members[i].SilentBefore = silence(snap.Health(n.ID), time.Now())
 		v.shard.Members[i].Busy = v.shard.Members[i].Busy || slices.Contains(busy, n.ID)
 	}
 	// That its agent keeps its lease says that others hear the leader, if this admin does not.
@@ -272,6 +273,14 @@ func (s *shardLoop) look(outer context.Context) (*view, error) {
 	}
 	s.watch.See(time.Since(s.began), &v.shard)
 	return v, nil
+}
+
+// silence is how long the stream of an agent's health has brought nothing, once that counts.
+func silence(h *catalog.NodeHealth, now time.Time) time.Duration {
+	if h == nil || !h.Stale {
+		return 0
+	}
+	return now.Sub(h.ReceivedAt)
 }
 
 // documents reads what the catalog has of the shard, all at once: in a change of the leader each round trip is an outage's.

@@ -191,6 +191,19 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// An admin that begins to lead counts the silence that it has seen before.
+func TestWatchSilenceBefore(t *testing.T) {
+	var w Watch
+	s := Shard{Members: []Member{{ID: "a", SilentBefore: 4 * time.Second}, {ID: "b"}, {ID: "c", Known: true}}}
+	w.See(0, &s)
+	w.See(time.Second, &s)
+	for i, want := range []time.Duration{5 * time.Second, time.Second, 0} {
+		if got := s.Members[i].SilentFor; got != want {
+			t.Errorf("%s is silent for %v, not %v", s.Members[i].ID, got, want)
+		}
+	}
+}
+
 // The old leader of a switchover comes back to the cohort at once: that it left with its term is no flapping.
 func TestWatchChangeOfLeader(t *testing.T) {
 	var w Watch

@@ -115,6 +115,10 @@ type Member struct {
 	SelfFencedFor               time.Duration // how long SelfFenced
 	DiskFree, DiskTotal         int64
 
+	// SilentBefore is how long the admin has not heard of its agent by other ways than asking. A new leader that was watching all the
+	// time need not count anew; like all times here, it decides how soon, not whether.
+	SilentBefore time.Duration
+
 	// What Watch adds: since when, by the admin's clock.
 	SilentFor    time.Duration // its agent has not answered; 0 when Known
 	ExitedFor    time.Duration

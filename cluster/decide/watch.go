@@ -74,7 +74,7 @@ func (w *Watch) asked(r *catalog.Rule) bool {
 func (w *Watch) seeMember(now time.Duration, s *Shard, leader, m *Member) {
 	n := w.nodes[m.ID]
 	if n == nil {
-		n = &sighting{known: now, exited: unset, hung: unset, streaming: unset, missing: unset, changed: unset, selfFenced: unset, gap: unset}
+		n = &sighting{known: now - m.SilentBefore, exited: unset, hung: unset, streaming: unset, missing: unset, changed: unset, selfFenced: unset, gap: unset}
 		w.nodes[m.ID] = n
 	}
 	if s.Rule.Phase == PhaseActive {
