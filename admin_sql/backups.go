@@ -30,6 +30,7 @@ func (s *Schema) backups() *Relation {
 			{"protected", boolean, "it is kept whatever expires_at says"},
 			{"node", text, "instance that it was taken from"},
 			{"object", text, "its name in the shard's repository"},
+			{"base", text, "of an incremental one: the object of the backup that it builds on, which stays as long"},
 			{"by", text, "role that asked for it, or admin"},
 			{"error", text, "why it failed"},
 		},
@@ -51,7 +52,7 @@ func backupRow(b catalog.Backup) []any {
 	return []any{
 		b.ID, b.Shard, b.Kind, string(b.State), timeOrNull(b.StartedAt), timeOrNull(b.FinishedAt), orNull(b.Bytes), orNull(b.Stored),
 		lsn(b.StartLSN), lsn(b.StopLSN), orNull(b.Timeline), timeOrNull(b.ExpiresAt), b.Protected, orNull(b.Node),
-		orNull(b.Object), orNull(b.By), orNull(b.Error),
+		orNull(b.Object), orNull(b.Base), orNull(b.By), orNull(b.Error),
 	}
 }
 

@@ -37,6 +37,7 @@ type Backup struct {
 	State      BackupState `json:"state"`
 	Object     string      `json:"object,omitempty"` // its name in the shard's repository
 	SystemID   string      `json:"system_id,omitempty"`
+	Base       string      `json:"base,omitempty"` // of an incremental one: the Object of the backup that it builds on
 	Node       string      `json:"node,omitempty"` // that it was taken from
 	Timeline   int32       `json:"timeline,omitempty"`
 	StartLSN   LSN         `json:"start_lsn,omitempty"`

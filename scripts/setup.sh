@@ -2,6 +2,7 @@
 # Installs what neki's tasks need from the system, on Debian and Ubuntu; where all is there it does nothing.
 #   scripts/setup.sh postgres      server binaries of PostgreSQL 15 or newer      (make run)
 #   scripts/setup.sh test          pg_regress, psql and the drivers of regress/   (make test)
+#   scripts/setup.sh newer         PostgreSQL 17 in .cache, for tests of what the installed one can't do; none where it can't be had
 #   scripts/setup.sh bench         pgbench and PgBouncer                          (make bench)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -125,6 +126,65 @@ need_drivers() {
   fi
 }
 
+# need_newer unpacks the server of a later Debian release into .cache, with the libraries that it was built for, and points its
+# programs to those. What can't be had is left out: the tests that need it are skipped and say so.
+newer=17 newer_release=trixie
+need_newer() {
+  local installed dir stamp
+  installed=$(major "$(server_bin)/postgres")
+  [ "${installed:-0}" -lt "$newer" ] || return 0
+  dir=$PWD/.cache/postgresql-$newer stamp=$PWD/.cache/postgresql-$newer/.made-for
+  [ "$(cat "$stamp" 2>/dev/null)" = "$dir" ] && return 0
+  if ! command -v apt-get >/dev/null || [ "$(dpkg --print-architecture)" != amd64 ] || [ ! -r "$debian_keys" ]; then
+    say "no PostgreSQL $newer for tests: it is taken from Debian's packages for amd64"
+    return 0
+  fi
+  command -v patchelf >/dev/null || install patchelf
+  say "fetching PostgreSQL $newer into $dir"
+  rm -rf "$dir"
+  mkdir -p .cache
+  if ! unpack_newer "$dir" >"$dir.log" 2>&1; then
+    say "no PostgreSQL $newer for tests: $(tail -1 "$dir.log")"
+    rm -rf "$dir"
+    return 0
+  fi
+  rm -f "$dir.log"
+  echo "$dir" >"$stamp"
+}
+
+debian_keys=/usr/share/keyrings/debian-archive-keyring.gpg
+newer_packages=(postgresql-$newer postgresql-client-$newer libc6 libgcc-s1 libstdc++6 libaudit1 libcap-ng0 libpam0g libcap2
+  libsystemd0 zlib1g libzstd1 libssl3t64 libicu76 libsasl2-2 libldap2 liblzma5 libxml2 liblz4-1 libpq5 libkrb5support0
+  libk5crypto3 libkeyutils1 libkrb5-3 libgssapi-krb5-2 libcom-err2 libreadline8t64 libtinfo6 libnuma1)
+
+unpack_newer() {
+  local dir=$1 apt=$1/apt lib=$1/usr/lib/x86_64-linux-gnu mirror archive program
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -1) # where this machine has its own from
+  [ -n "$mirror" ] || { echo "apt knows no archive of Debian"; return 1; }
+  mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$dir/debs" || return 1
+  : >"$apt/status"
+  echo "deb [signed-by=$debian_keys] $mirror $newer_release main" >"$apt/sources.list"
+  cat >"$apt/apt.conf" <<END
+Dir::Etc::SourceList "$apt/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+Dir::State::Lists "$apt/lists";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt";
+APT::Sandbox::User "";
+END
+  export APT_CONFIG=$apt/apt.conf
+  apt-get update -qq && (cd "$dir/debs" && apt-get download -qq "${newer_packages[@]}") || { unset APT_CONFIG; return 1; }
+  unset APT_CONFIG
+  for archive in "$dir"/debs/*.deb; do dpkg-deb -x "$archive" "$dir" || return 1; done
+  for program in "$dir"/usr/lib/postgresql/$newer/bin/*; do
+    [ "$(head -c 4 "$program" | tail -c 3)" = ELF ] || continue # some are scripts
+    patchelf --force-rpath --set-rpath "$lib" --set-interpreter "$lib/ld-linux-x86-64.so.2" "$program" || return 1
+  done
+  for program in "$dir"/usr/lib/postgresql/$newer/lib/*.so; do patchelf --force-rpath --set-rpath "$lib" "$program" || return 1; done
+  rm -rf "$apt" "$dir/debs" "$dir/usr/share/doc" "$dir/usr/share/man" "$dir/usr/lib/postgresql/$newer/lib/bitcode"
+  "$dir/usr/lib/postgresql/$newer/bin/postgres" --version
+}
+
 need_bench() {
   [ -x "$(server_bin)/pgbench" ] || command -v pgbench >/dev/null || install "postgresql-client-$(major "$(server_bin)/postgres")" postgresql-contrib
   command -v openssl >/dev/null || install openssl
@@ -142,8 +202,11 @@ for part in "$@"; do
     test)
       need_regress
       need_drivers
+      command -v pgbackrest >/dev/null || install pgbackrest
+      need_newer
       ;;
+    newer) need_newer ;;
     bench) need_bench ;;
-    *) die "unknown part $part: postgres, test or bench" ;;
+    *) die "unknown part $part: postgres, test, newer or bench" ;;
   esac
 done

@@ -72,10 +72,23 @@ type Agent struct {
 type Backup struct {
 	Directory string `yaml:"directory"` // the same on every machine, a network file system for example; or S3
 	S3        S3     `yaml:"s3"`
-	Interval  string `yaml:"interval"`  // from one scheduled backup to the next; default 12h; 0 = none
-	Retention string `yaml:"retention"` // how long they are kept; default 2 days
-	MaxRate   int    `yaml:"max-rate"`  // megabytes per second that a backup reads from a primary; 0 = no bound
+	// PgBackRest leaves both to that program.
+	PgBackRest PgBackRest `yaml:"pgbackrest"`
+	Interval   string     `yaml:"interval"`  // from one scheduled backup to the next; default 12h; 0 = none
+	Retention  string     `yaml:"retention"` // how long they are kept; default 2 days
+	MaxRate    int        `yaml:"max-rate"`  // megabytes per second that a backup reads from a primary; 0 = no bound
+	// Incremental is how many incremental backups may follow a full one (PostgreSQL 17 and newer); default 0.
+	Incremental int `yaml:"incremental"`
 }
+
+// PgBackRest says how that program keeps backups and WAL.
+type PgBackRest struct {
+	Program string            `yaml:"program"` // "" = pgbackrest of PATH
+	Options map[string]string `yaml:"options"` // of its section global: repo1-path, repo1-type, repo1-s3-bucket ...
+}
+
+// Used tells whether it is.
+func (b PgBackRest) Used() bool { return b.Program != "" || len(b.Options) > 0 }
 
 // S3 is a bucket of an S3-compatible object store.
 type S3 struct {
@@ -185,6 +198,15 @@ func (k *checker) backup(b Backup) {
 	}
 	if b.MaxRate < 0 {
 		k.fail("backup.max-rate", "less than 0")
+	}
+	if b.PgBackRest.Used() && (b.Directory != "" || b.S3 != (S3{}) || b.MaxRate != 0) {
+		k.fail("backup.pgbackrest", "not used with backup.directory, backup.s3 and backup.max-rate")
+	}
+	if b.PgBackRest.Used() && b.PgBackRest.Options["repo1-path"] == "" {
+		k.fail("backup.pgbackrest.options", "repo1-path is missing")
+	}
+	if b.Incremental < 0 {
+		k.fail("backup.incremental", "less than 0")
 	}
 	if _, retention, err := b.Times(); err != nil {
 		k.fail("backup", "%s", withHint(err))

@@ -126,13 +126,14 @@ func (t *backupTake) shard(ctx context.Context, uid string) error {
 		return err
 	}
 	got, err := t.l.a.client(n).Backup(ctx, agent.BackupOrder{
-		Order: t.l.a.order(t.l.epoch, term, uid+"-backup"), Object: object, Topology: t.l.a.live.Snapshot().TopologyDocument.Document,
+		Order: t.l.a.order(t.l.epoch, term, uid+"-backup"), Object: object, Full: t.args.Kind == catalog.BackupEmergency, Topology: t.l.a.live.Snapshot().TopologyDocument.Document,
 	}, func(r agent.BackupReport) { t.progress(uid, r.Done, r.Total) })
 	if err != nil {
 		return errors.Join(err, t.failed(ctx, uid, err))
 	}
 	return t.update(ctx, uid, func(b *catalog.Backup) {
 		b.State, b.Error, b.SystemID, b.FinishedAt = catalog.BackupPartial, "", got.SystemID, got.FinishedAt // until all are whole
+		b.Base = got.Base
 		b.Timeline, b.StartLSN, b.StopLSN, b.Bytes, b.Stored = got.Timeline, got.StartLSN, got.StopLSN, got.Bytes, got.StoredBytes
 	})
 }
@@ -199,6 +200,10 @@ func (l *leader) deleteBackup(ctx context.Context, j catalog.Job, r *Report) err
 			return giveUp(pgerr.New(pgerr.ObjectNotInPrerequisiteState, "backup %s is protected", ref.ID).
 				WithHint("CALL neki.protect_backup('%s', false) first.", ref.ID))
 		}
+		if other := builtOn(l.a.live.Snapshot().BackupsOf(b.Shard), b); other != "" {
+			return giveUp(pgerr.New(pgerr.ObjectNotInPrerequisiteState, "backup %s is needed by backup %s, an incremental one", ref.ID, other).
+				WithHint("CALL neki.delete_backup('%s') first, or leave both to their time.", other))
+		}
 	}
 	for i, b := range parts {
 		r.Step(float64(i)/float64(len(parts)), "removes what shard %s has of it", b.Shard)
@@ -208,6 +213,16 @@ func (l *leader) deleteBackup(ctx context.Context, j catalog.Job, r *Report) err
 	}
 	r.Step(1, "backup %s is removed", ref.ID)
 	return nil
+}
+
+// builtOn gives the backup that builds on another one, "" for none.
+func builtOn(list []catalog.Backup, b catalog.Backup) string {
+	for _, other := range list {
+		if other.Base == b.Object && b.Object != "" && other.Whole() && other.ID != b.ID {
+			return other.ID
+		}
+	}
+	return ""
 }
 
 // partsOf lists the shards' parts of a backup.

@@ -59,6 +59,14 @@ func TestExpiredBackups(t *testing.T) {
 	b := func(id string, state catalog.BackupState, finished, expires time.Time) catalog.Backup {
 		return catalog.Backup{ID: id, State: state, FinishedAt: finished, ExpiresAt: expires}
 	}
+	link := func(id, base string, finished, expires time.Time) catalog.Backup {
+		one := b(id, catalog.BackupDone, finished, expires)
+		one.Object, one.Base = "object-"+id, ""
+		if base != "" {
+			one.Base = "object-" + base
+		}
+		return one
+	}
 	kept := b("protected", catalog.BackupDone, days(90), days(88))
 	kept.Protected = true
 	for _, tc := range []struct {
@@ -76,6 +84,10 @@ func TestExpiredBackups(t *testing.T) {
 			b("1", catalog.BackupDone, days(4), days(2)), b("2", catalog.BackupPartial, days(3), days(1)),
 			b("3", catalog.BackupDone, days(1), days(-1)), kept, b("for ever", catalog.BackupDone, days(99), time.Time{}),
 		}, []string{"1", "2"}},
+		{"what others build on", []catalog.Backup{
+			link("full", "", days(4), days(2)), link("inc", "full", days(3), days(1)), link("inc2", "inc", days(1), days(-1)),
+			link("other", "", days(4), days(2)), link("other-inc", "other", days(3), days(1)),
+		}, []string{"other", "other-inc"}},
 		{"failed long ago, and going", []catalog.Backup{
 			b("failed", catalog.BackupFailed, days(8), days(6)), b("going", catalog.BackupDeleting, days(1), days(-1)),
 		}, []string{"failed", "going"}},

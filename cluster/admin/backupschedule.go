@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func due(snap *catalog.Snapshot, p BackupPolicy, readySince, now time.Time) bool
 }
 
 // expired lists those of a shard's backups that are to go: whose time is over, that failed long ago, and those whose
-// removal was begun. The newest whole one always stays.
+// removal was begun. The newest whole one always stays, and so does what those that stay build on.
 func expired(list []catalog.Backup, now time.Time) []catalog.Backup {
 	newest := -1
 	for i := range list {
@@ -117,5 +118,16 @@ func expired(list []catalog.Backup, now time.Time) []catalog.Backup {
 			gone = append(gone, b)
 		}
 	}
-	return gone
+	for {
+		left := slices.DeleteFunc(slices.Clone(gone), func(b catalog.Backup) bool {
+			return b.State != catalog.BackupDeleting && slices.ContainsFunc(list, func(other catalog.Backup) bool {
+				return other.Whole() && other.Base == b.Object && b.Object != "" &&
+					!slices.ContainsFunc(gone, func(g catalog.Backup) bool { return g.ID == other.ID })
+			})
+		})
+		if len(left) == len(gone) {
+			return gone
+		}
+		gone = left
+	}
 }

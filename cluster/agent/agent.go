@@ -151,7 +151,7 @@ func (c *Config) check() error {
 	if c.Progress == nil {
 		c.Progress = func(string) {}
 	}
-	if c.Archive.Store != nil && c.Archive.Program == "" {
+	if c.Archive.on() && c.Archive.Program == "" {
 		return pgerr.New(pgerr.InvalidParameterValue, "agent: an archive needs the program that Postgres calls")
 	}
 	if err := c.Installation.CheckTools(); err != nil {

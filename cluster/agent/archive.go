@@ -14,13 +14,19 @@ import (
 	"neki/cluster/pgproc"
 )
 
-// Archive says where an agent keeps its shard's backups and WAL. Without a Store there is neither.
+// Archive says where an agent keeps its shard's backups and WAL. Without a Store and PgBackRest there is neither.
 type Archive struct {
-	Store backup.Store
+	Store      backup.Store
+	PgBackRest *backup.PgBackRestConfig // instead of a Store
 	// Program is neki's own, in a place where the server's account can run it: Postgres calls its wal-push and wal-fetch.
 	Program string
 	MaxRate int64 // bytes per second that a base backup reads; 0 = no bound
+	// Incremental is how many incremental backups may follow a full one, with PostgreSQL 17 and newer; 0 = all are full.
+	Incremental int
 }
+
+// on tells whether there is an archive at all.
+func (c *Archive) on() bool { return c.Store != nil || c.PgBackRest != nil }
 
 // Times of the archive.
 const (
@@ -44,9 +50,9 @@ type archiver struct {
 func (a *Agent) walSocket() string { return filepath.Join(a.pg.SocketDir(), "wal.sock") }
 
 // repository is the shard's, for the system that the data directory holds.
-func (a *Agent) repository() (*backup.Repository, error) {
+func (a *Agent) repository() (backup.Engine, error) {
 	id := a.pg.SystemID()
-	if a.cfg.Archive.Store == nil {
+	if !a.cfg.Archive.on() {
 		return nil, fmt.Errorf("node %s has no place for backups", a.cfg.Node)
 	}
 	if id == "" {
@@ -56,27 +62,41 @@ func (a *Agent) repository() (*backup.Repository, error) {
 }
 
 // RepositoryOf is the shard's repository of a database system; nil when the agent keeps no backups.
-func (a *Agent) RepositoryOf(systemID string) *backup.Repository {
-	if a.cfg.Archive.Store == nil {
+func (a *Agent) RepositoryOf(systemID string) backup.Engine {
+	if !a.cfg.Archive.on() {
 		return nil
+	}
+	if c := a.cfg.Archive.PgBackRest; c != nil {
+		return backup.NewPgBackRest(*c, a.pg, a.cfg.Cluster, a.cfg.Shard, systemID, a.log)
 	}
 	return backup.NewRepository(a.cfg.Archive.Store, a.cfg.Cluster, a.cfg.Shard, systemID, a.log)
 }
 
 // archiveSettings has the primary archive. archive_mode takes effect with the server's next start.
 func (a *Agent) archiveSettings() pgproc.Settings {
-	if a.cfg.Archive.Store == nil {
+	if !a.cfg.Archive.on() {
 		return pgproc.Settings{"archive_mode": "off"}
 	}
-	return pgproc.Settings{
+	s := pgproc.Settings{
 		"archive_mode": "on", "archive_timeout": archiveTimeout,
 		"archive_command": a.walCommand("wal-push", "%p"),
 	}
+	if a.cfg.Archive.PgBackRest != nil {
+		s["archive_command"] += " # pgbackrest looks for its name here before it takes a backup"
+	} else if a.incremental() {
+		s["summarize_wal"] = "on"
+	}
+	return s
+}
+
+// incremental tells whether backups may be incremental ones.
+func (a *Agent) incremental() bool {
+	return a.cfg.Archive.Incremental > 0 && (a.cfg.Archive.PgBackRest != nil || a.cfg.Installation.Major >= backup.IncrementalMajor)
 }
 
 // restoreCommand is what a standby fetches WAL from the archive with; "" when there is none.
 func (a *Agent) restoreCommand() string {
-	if a.cfg.Archive.Store == nil {
+	if !a.cfg.Archive.on() {
 		return ""
 	}
 	return a.walCommand("wal-fetch", "%f", "%p")
@@ -88,7 +108,7 @@ func (a *Agent) walCommand(verb string, args ...string) string {
 
 // startArchive serves the archive. It ends after the rest of the agent: a server that stops archives what it has left.
 func (a *Agent) startArchive(ctx context.Context) (stop func(), err error) {
-	if a.cfg.Archive.Store == nil {
+	if !a.cfg.Archive.on() {
 		return func() {}, nil
 	}
 	l, err := backup.ListenCourier(a.walSocket(), a.cfg.Account.Own)
@@ -173,7 +193,7 @@ func (a *Agent) fetchWAL(ctx context.Context, name string) (io.ReadCloser, error
 	return r.OpenWAL(ctx, name, limit)
 }
 
-func (a *Agent) walLimit(ctx context.Context, r *backup.Repository) (backup.Limit, error) {
+func (a *Agent) walLimit(ctx context.Context, r backup.Engine) (backup.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, limitRead)
 	defer cancel()
 	rule, err := catalog.GetRule(ctx, a.cfg.Store, a.cfg.Cluster, a.cfg.Shard)

@@ -23,7 +23,7 @@ const (
 // completed and did not get to archive: a standby takes what it receives as archived, so nobody else would. It tries
 // until it has been done.
 func (a *Agent) fillArchive(ctx context.Context) error {
-	if a.cfg.Archive.Store == nil {
+	if !a.cfg.Archive.on() {
 		return nil
 	}
 	filled, complaint := int64(0), ""
@@ -87,7 +87,7 @@ func (a *Agent) fillOnce(ctx context.Context) error {
 
 // healGap has a backup taken when the archive lacks WAL that nobody has any more: recovery from the last one would end
 // there.
-func (a *Agent) healGap(ctx context.Context, r *backup.Repository, timeline int32, history []decide.Switch) error {
+func (a *Agent) healGap(ctx context.Context, r backup.Engine, timeline int32, history []decide.Switch) error {
 	all, err := r.Backups(ctx)
 	if err != nil || len(all) == 0 || len(history) == 0 {
 		return err

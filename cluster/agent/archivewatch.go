@@ -25,7 +25,7 @@ type archiveAnswer struct {
 // watchArchive asks the archive for the segment that a standby needs next, for as long as it does not stream: whether to
 // go on from there, or to make the data anew, is the admin's to decide.
 func (a *Agent) watchArchive(ctx context.Context) error {
-	if a.cfg.Archive.Store == nil {
+	if !a.cfg.Archive.on() {
 		return nil
 	}
 	return every(ctx, archiveAsk, func(time.Time) {
@@ -71,7 +71,7 @@ func (a *Agent) askArchive(ctx context.Context, segment uint64) decide.Archived 
 // archivedNow is the archive's answer about what a standby needs after a position.
 func (a *Agent) archivedNow(ob *Observation) decide.Archived {
 	at := max(ob.ReceiveLSN, ob.ReplayLSN)
-	if a.cfg.Archive.Store == nil || ob.Primary || at == 0 {
+	if !a.cfg.Archive.on() || ob.Primary || at == 0 {
 		return decide.ArchiveNone
 	}
 	if answer := a.archived.Load(); answer != nil && answer.segment == uint64(at)/segmentBytes {

@@ -20,7 +20,8 @@ import (
 // caller's connection.
 type BackupOrder struct {
 	Order
-	Object   string          `json:"object"` // its name in the repository
+	Object   string          `json:"object"`         // its name in the repository
+	Full     bool            `json:"full,omitempty"` // not an incremental one
 	Topology json.RawMessage `json:"topology,omitempty"`
 }
 
@@ -58,16 +59,31 @@ func (a *Agent) takeBackup(w http.ResponseWriter, req *http.Request) {
 	}
 	defer a.archiver.taking.Unlock()
 	a.reportBackup(req.Context(), w, func(ctx context.Context, progress func(BackupReport)) (BackupReport, error) {
-		b, err := r.Take(ctx, a.pg.LocalDSN("postgres"), backup.Options{
-			ID: o.Object, Node: a.cfg.Node, MaxRate: a.cfg.Archive.MaxRate, Topology: o.Topology,
-			Progress: func(done, total int64) { progress(BackupReport{Done: done, Total: total}) },
-		})
+		b, err := a.take(ctx, r, o, func(done, total int64) { progress(BackupReport{Done: done, Total: total}) })
 		return BackupReport{Backup: &b}, err
 	})
 }
 
+// take takes an incremental backup where one may be taken, else a full one.
+func (a *Agent) take(ctx context.Context, r backup.Engine, o BackupOrder, progress func(done, total int64)) (backup.Backup, error) {
+	options := backup.Options{ID: o.Object, Node: a.cfg.Node, MaxRate: a.cfg.Archive.MaxRate, Topology: o.Topology, Progress: progress}
+	if a.incremental() && !o.Full {
+		var err error
+		if options.Base, err = r.NextBase(ctx, a.cfg.Archive.Incremental); err != nil {
+			return backup.Backup{}, err
+		}
+	}
+	b, err := r.Take(ctx, a.pg.LocalDSN("postgres"), options)
+	if err != nil && options.Base != "" && ctx.Err() == nil && backup.RefusedIncremental(err) {
+		a.log.Warn("no incremental backup can be taken: a full one is", "base", options.Base, "error", err)
+		options.Base = ""
+		b, err = r.Take(ctx, a.pg.LocalDSN("postgres"), options)
+	}
+	return b, err
+}
+
 // beginBackup checks that one can be taken, and takes archiver.taking.
-func (a *Agent) beginBackup(o BackupOrder) (*backup.Repository, error) {
+func (a *Agent) beginBackup(o BackupOrder) (backup.Engine, error) {
 	r, err := a.repository()
 	if err != nil {
 		return nil, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "%w", err)
@@ -158,6 +174,12 @@ func (a *Agent) expire(ctx context.Context, o ExpireOrder) ([]string, error) {
 	}
 	if err := a.memory.accept(decide.Apply, o.Order); err != nil {
 		return nil, err
+	}
+	if a.incremental() {
+		if !a.archiver.taking.TryLock() {
+			return nil, pgerr.New(pgerr.ObjectNotInPrerequisiteState, "a backup of node %s is under way, which may build on another", a.cfg.Node)
+		}
+		defer a.archiver.taking.Unlock()
 	}
 	removed, segments, err := r.Expire(ctx, func(b backup.Backup) bool { return !slices.Contains(o.Objects, b.ID) })
 	var did []string

@@ -70,7 +70,7 @@ func (r *runner) refilled(ctx context.Context, f Fill, follows Source, systemID 
 
 // fromBackup restores the newest backup from which the archive reaches to the log that the leader has. What the leader
 // wrote since comes from the archive, so it is read until the node streams.
-func (r *runner) fromBackup(ctx context.Context, repository *backup.Repository, f Fill) (string, error) {
+func (r *runner) fromBackup(ctx context.Context, repository backup.Engine, f Fill) (string, error) {
 	r.working(f.Request, "looking for a backup")
 	b, err := usableBackup(ctx, repository, f)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *runner) fromBackup(ctx context.Context, repository *backup.Repository, 
 	}
 	w := r.working(f.Request, "restoring backup %s", b.ID)
 	err = r.a.pg.Restore(r.a.noSync(), func(dir string) error {
-		_, err := repository.Restore(ctx, b.ID, dir, backup.RestoreOptions{Own: r.a.cfg.Account.Own, Progress: r.copied(w)})
+		_, err := repository.Restore(ctx, b.ID, dir, backup.RestoreOptions{Own: r.a.cfg.Account.Own, Combine: r.a.pg.Combine, Progress: r.copied(w)})
 		return err
 	})
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *runner) fromBackup(ctx context.Context, repository *backup.Repository, 
 }
 
 // usableBackup gives the newest backup from which the archive reaches, without a gap, to where the leader's own log begins.
-func usableBackup(ctx context.Context, repository *backup.Repository, f Fill) (b backup.Backup, err error) {
+func usableBackup(ctx context.Context, repository backup.Engine, f Fill) (b backup.Backup, err error) {
 	list, err := repository.Backups(ctx)
 	if err != nil {
 		return b, err

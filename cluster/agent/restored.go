@@ -78,7 +78,7 @@ func (a *Agent) recoverInto(w http.ResponseWriter, req *http.Request) {
 
 // beginRecover checks the order and the place, and takes archiver.recovering.
 func (a *Agent) beginRecover(o RecoverOrder) (dir string, err error) {
-	if a.cfg.Archive.Store == nil {
+	if !a.cfg.Archive.on() {
 		return "", pgerr.New(pgerr.ObjectNotInPrerequisiteState, "node %s has no place for backups", a.cfg.Node)
 	}
 	if !filepath.IsAbs(o.Into) || o.Node == "" || o.Node != filepath.Base(o.Node) {
@@ -177,7 +177,7 @@ func (a *Agent) recoverIn(ctx context.Context, o RecoverOrder, dir string, progr
 		return backup.Recovered{}, err
 	}
 	r := backup.Recovery{
-		Repository: a.RepositoryOf(o.SystemID), Instance: p, Program: a.cfg.Archive.Program, Target: o.Target,
+		Repository: a.RepositoryOf(o.SystemID), Shard: a.cfg.Shard, Log: a.log, Instance: p, Program: a.cfg.Archive.Program, Target: o.Target,
 		Progress: func(step string, done, total int64) { progress(BackupReport{Step: step, Done: done, Total: total}) },
 	}
 	return r.Run(ctx)

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"neki/catalog"
-	"neki/internal/pgerr"
 )
 
 // Options of one base backup.
@@ -24,9 +23,10 @@ type Options struct {
 	Node string // that it is taken from
 	// MaxRate bounds the bytes per second that are read from the server; 0 = no bound.
 	MaxRate int64
-	// Incremental asks for what changed since another backup only.
-	Incremental bool
-	Topology    json.RawMessage
+	// Base asks for what changed since another backup only, which a restore needs, too; "" = all. It takes PostgreSQL 17 with
+	// summarize_wal.
+	Base     string
+	Topology json.RawMessage
 	// Progress is told of the bytes of data that are stored, of all (an estimate).
 	Progress func(done, total int64)
 }
@@ -45,21 +45,22 @@ const (
 // behind is no backup, and Expire or a later Remove of the id takes it away.
 func (r *Repository) Take(ctx context.Context, conninfo string, o Options) (Backup, error) {
 	var b Backup
-	if o.Incremental {
-		return b, pgerr.New(pgerr.FeatureNotSupported, "incremental backups are not supported").
-			WithDetail("They need PostgreSQL 17 and its pg_combinebackup.")
-	}
 	conn, err := connectReplication(ctx, conninfo)
 	if err != nil {
 		return b, err
 	}
 	defer closeConn(conn)
-	b = Backup{ID: o.ID, Cluster: r.cluster, Shard: r.shard, Node: o.Node, StartedAt: time.Now().UTC(), Topology: o.Topology}
+	b = Backup{ID: o.ID, Cluster: r.cluster, Shard: r.shard, Node: o.Node, Base: o.Base, StartedAt: time.Now().UTC(), Topology: o.Topology}
 	if err := identify(ctx, conn, &b); err != nil {
 		return b, err
 	}
 	if b.SystemID != r.systemID {
 		return b, fmt.Errorf("base backup: the server is database system %s, not %s", b.SystemID, r.systemID)
+	}
+	if o.Base != "" {
+		if err := r.uploadManifest(ctx, conn, o.Base); err != nil {
+			return b, fmt.Errorf("incremental backup of %s: %w", o.Node, err)
+		}
 	}
 	s := &sink{ctx: ctx, r: r, b: &b, o: o}
 	if err := s.finish(s.receive(conn, baseBackupCommand(o))); err != nil {
@@ -68,6 +69,11 @@ func (r *Repository) Take(ctx context.Context, conninfo string, o Options) (Back
 	b.FinishedAt = time.Now().UTC()
 	if err := r.checkWAL(ctx, b); err != nil {
 		return b, errors.Join(err, r.discard(ctx, o.ID))
+	}
+	if b.Base != "" {
+		if _, err := r.Get(ctx, b.Base); err != nil { // it was removed meanwhile
+			return b, errors.Join(fmt.Errorf("backup %s, to build on: %w", b.Base, err), r.discard(ctx, o.ID))
+		}
 	}
 	return b, r.putMeta(ctx, b)
 }
@@ -152,6 +158,9 @@ func baseBackupCommand(o Options) string {
 	options := []string{
 		"LABEL '" + strings.ReplaceAll("neki "+o.ID, "'", "''") + "'", "PROGRESS true", "CHECKPOINT 'fast'", "WAL false", "WAIT true",
 		"MANIFEST 'yes'", "MANIFEST_CHECKSUMS 'CRC32C'", "TABLESPACE_MAP false",
+	}
+	if o.Base != "" {
+		options = append(options, "INCREMENTAL")
 	}
 	if o.MaxRate > 0 {
 		options = append(options, fmt.Sprintf("MAX_RATE %d", min(max(o.MaxRate, leastRate), mostRate)>>10))

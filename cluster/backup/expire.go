@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Expire removes the backups that keep refuses, and the WAL that none of the others needs. Of an archive without any
+// Expire removes the backups that keep refuses and none of the others builds on, and the WAL that none of the others needs. Of an archive without any
 // backup it removes nothing: a first one may be under way. It gives the ids of what it removed and the number of WAL files.
 //
 // WAL before the oldest kept backup's start goes, on its timeline and those before it; later timelines keep theirs, for
@@ -20,9 +21,10 @@ func (r *Repository) Expire(ctx context.Context, keep func(Backup) bool) (remove
 	}
 	var oldest *Backup
 	var gone []Backup
+	kept := needed(all, keep)
 	for i, b := range all {
 		switch {
-		case !keep(b):
+		case !kept[b.ID]:
 			gone = append(gone, b)
 		case oldest == nil || b.StartLSN < oldest.StartLSN:
 			oldest = &all[i]
@@ -31,7 +33,7 @@ func (r *Repository) Expire(ctx context.Context, keep func(Backup) bool) (remove
 	if oldest == nil {
 		return nil, 0, nil
 	}
-	for _, b := range gone {
+	for _, b := range slices.Backward(gone) { // an incremental one before what it builds on
 		if err := r.Remove(ctx, b.ID); err != nil {
 			return removed, 0, fmt.Errorf("remove backup %s: %w", b.ID, err)
 		}

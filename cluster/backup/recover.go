@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,9 @@ import (
 
 // Recovery makes a server's data directory as a shard was at a point in time.
 type Recovery struct {
-	Repository *Repository
+	Repository Engine
+	Shard      string
+	Log        *slog.Logger // nil discards
 	// Instance is where the data goes: it must be empty. It runs while WAL is replayed, and is stopped after that.
 	Instance *pgproc.Instance
 	Program  string    // neki's own, which the server's account can run
@@ -46,6 +49,9 @@ type Recovered struct {
 // primary on a timeline of its own. Nothing of the repository is written. A Run that was interrupted begins anew.
 func (c *Recovery) Run(ctx context.Context) (Recovered, error) {
 	var out Recovered
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	b, err := c.choose(ctx)
 	if err != nil {
 		return out, err
@@ -56,7 +62,7 @@ func (c *Recovery) Run(ctx context.Context) (Recovered, error) {
 	}
 	if err := c.Instance.Fill(false, func(dir string) error {
 		_, err := c.Repository.Restore(ctx, b.ID, dir, RestoreOptions{
-			Own: c.Instance.Account().Own, Tablespaces: filepath.Join(c.Instance.Dir(), "tablespaces"),
+			Own: c.Instance.Account().Own, Tablespaces: filepath.Join(c.Instance.Dir(), "tablespaces"), Combine: c.Instance.Combine,
 			Progress: func(done, total int64) { c.say("restores backup "+b.ID, done, total) },
 		})
 		return err
@@ -91,7 +97,7 @@ func (c *Recovery) choose(ctx context.Context) (Backup, error) {
 	if best != nil {
 		return *best, nil
 	}
-	e := pgerr.New(pgerr.ObjectNotInPrerequisiteState, "shard %s has no backup that ended before %s", c.Repository.shard, stamp(c.Target))
+	e := pgerr.New(pgerr.ObjectNotInPrerequisiteState, "shard %s has no backup that ended before %s", c.Shard, stamp(c.Target))
 	if len(all) > 0 {
 		return Backup{}, e.WithHint("The earliest point in time that it can be restored to is %s.", stamp(all[0].FinishedAt))
 	}
@@ -157,13 +163,13 @@ func (c *Recovery) serve(ctx context.Context, socket string, total int64) (stop 
 			}
 			return in, err
 		},
-		Log: c.Repository.log,
+		Log: c.Log,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := courier.Serve(ctx, l); err != nil {
-			c.Repository.log.Error("WAL is not served to the recovery", "error", err)
+			c.Log.Error("WAL is not served to the recovery", "error", err)
 		}
 	})
 	return func() { cancel(); serving.Wait() }, nil

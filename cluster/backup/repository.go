@@ -22,7 +22,8 @@ type Backup struct {
 	Cluster         string        `json:"cluster"`
 	Shard           string        `json:"shard"`
 	SystemID        string        `json:"system_id"`
-	Node            string        `json:"node"` // that it was taken from
+	Node            string        `json:"node"`           // that it was taken from
+	Base            string        `json:"base,omitempty"` // of an incremental one: the backup that it builds on
 	PostgresVersion string        `json:"postgres_version"`
 	Timeline        int32         `json:"timeline"`
 	StartLSN        catalog.LSN   `json:"start_lsn"` // recovery begins here

@@ -24,6 +24,8 @@ type RestoreOptions struct {
 	// Tablespaces is the directory, outside the data directory, that holds a subdirectory for each tablespace; the
 	// place where the source had them belongs to the source. "" refuses a backup with tablespaces.
 	Tablespaces string
+	// Combine makes one of an incremental backup and what it builds on; nil refuses incremental ones.
+	Combine Combine
 	// Progress is told of the bytes of data that are in place, of all.
 	Progress func(done, total int64)
 }
@@ -39,23 +41,42 @@ func (r *Repository) Restore(ctx context.Context, id, dataDir string, o RestoreO
 	if entries, err := os.ReadDir(dataDir); err != nil || len(entries) > 0 {
 		return b, errors.Join(fmt.Errorf("restore: %s is not an empty directory", dataDir), err)
 	}
+	if b.Base != "" {
+		all, err := r.Backups(ctx)
+		if err != nil {
+			return b, err
+		}
+		chain, err := chainOf(all, id)
+		if err != nil {
+			return b, fmt.Errorf("restore: %w", err)
+		}
+		return b, r.restoreChain(ctx, chain, dataDir, o)
+	}
 	u := unpacker{o: o, total: b.Bytes}
+	if err := r.unpackAll(ctx, b, dataDir, &u); err != nil {
+		return b, err
+	}
+	return b, r.restoreManifest(ctx, b, dataDir, o)
+}
+
+// unpackAll unpacks the archives of one backup.
+func (r *Repository) unpackAll(ctx context.Context, b Backup, dataDir string, u *unpacker) error {
 	for _, f := range b.Files {
 		dir := dataDir
 		if f.OID != 0 {
-			if o.Tablespaces == "" {
-				return b, fmt.Errorf("restore: backup %s has tablespace %d and there is no place for it", id, f.OID)
+			if u.o.Tablespaces == "" {
+				return fmt.Errorf("restore: backup %s has tablespace %d and there is no place for it", b.ID, f.OID)
 			}
-			dir = filepath.Join(o.Tablespaces, strconv.FormatUint(uint64(f.OID), 10))
-			if err := makeEmpty(dir, o.Own); err != nil {
-				return b, err
+			dir = filepath.Join(u.o.Tablespaces, strconv.FormatUint(uint64(f.OID), 10))
+			if err := makeEmpty(dir, u.o.Own); err != nil {
+				return err
 			}
 		}
-		if err := r.restoreFile(ctx, b, f, dir, &u); err != nil {
-			return b, fmt.Errorf("restore %s of backup %s: %w", f.Name, id, err)
+		if err := r.restoreFile(ctx, b, f, dir, u); err != nil {
+			return fmt.Errorf("restore %s of backup %s: %w", f.Name, b.ID, err)
 		}
 	}
-	return b, r.restoreManifest(ctx, b, dataDir, o)
+	return nil
 }
 
 func makeEmpty(dir string, own func(string) error) error {

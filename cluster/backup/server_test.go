@@ -66,14 +66,18 @@ func ownProgram(t *testing.T, dir string) string {
 type system struct {
 	*pgproc.Instance
 	r       *Repository
+	e       Engine // r, or another one
 	dir     string
 	program string
+	bin     string // of its programs; "" = found
 }
 
 // instance describes a server in a directory of its own that its account can reach.
-func instance(t *testing.T) *pgproc.Instance {
+func instance(t *testing.T) *pgproc.Instance { return instanceOf(t, "") }
+
+func instanceOf(t *testing.T, bin string) *pgproc.Instance {
 	t.Helper()
-	inst, err := pgproc.FindInstallation(t.Context(), "", 0)
+	inst, err := pgproc.FindInstallation(t.Context(), bin, 0)
 	if errors.Is(err, pgproc.ErrNoBinaries) {
 		t.Skip("no PostgreSQL server binaries")
 	}
@@ -112,18 +116,24 @@ func testSettings() pgproc.Settings {
 }
 
 // startSystem starts a primary that archives into a repository of its own.
-func startSystem(t *testing.T, store Store) *system {
+func startSystem(t *testing.T, store Store) *system { return startSystemOf(t, store, "", nil) }
+
+func startSystemOf(t *testing.T, store Store, bin string, more pgproc.Settings) *system {
 	t.Helper()
-	p := instance(t)
-	s := &system{Instance: p, dir: p.Dir()}
+	p := instanceOf(t, bin)
+	s := &system{Instance: p, dir: p.Dir(), bin: bin}
 	if err := p.Init(soon(t), pgproc.InitOptions{NoSync: true}); err != nil {
 		t.Fatal(err)
 	}
 	s.r = NewRepository(store, "c", "sh1", p.SystemID(), nil)
+	if s.e = s.r; store == nil {
+		s.e = NewPgBackRest(PgBackRestConfig{Options: map[string]string{"repo1-path": filepath.Join(s.dir, "repo")}}, p, "c", "sh1", p.SystemID(), nil)
+	}
 	s.program = ownProgram(t, s.dir)
 	settings := testSettings().With(pgproc.Settings{
-		"archive_mode": "on", "archive_command": s.courier(t, p, Limit{}) + "push " + s.program + " " + socketOf(p) + " %p", "archive_timeout": "60s",
-	})
+		"archive_mode": "on", "archive_timeout": "60s",
+		"archive_command": s.courier(t, p, Limit{}) + "push " + s.program + " " + socketOf(p) + " %p # pgbackrest",
+	}).With(more)
 	if _, err := p.WriteSettings(settings); err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +153,8 @@ func (s *system) courier(t *testing.T, p *pgproc.Instance, limit Limit) string {
 		t.Fatal(err)
 	}
 	c := &Courier{
-		Push:  s.r.PushContent,
-		Fetch: func(ctx context.Context, name string) (io.ReadCloser, error) { return s.r.OpenWAL(ctx, name, limit) },
+		Push:  s.e.PushContent,
+		Fetch: func(ctx context.Context, name string) (io.ReadCloser, error) { return s.e.OpenWAL(ctx, name, limit) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -171,7 +181,7 @@ func psql(t *testing.T, p *pgproc.Instance, sql string) string {
 func (s *system) take(t *testing.T, o Options) Backup {
 	t.Helper()
 	o.ID = NewID(time.Now())
-	b, err := s.r.Take(soon(t), s.LocalDSN("postgres"), o)
+	b, err := s.e.Take(patient(t), s.LocalDSN("postgres"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,15 +191,15 @@ func (s *system) take(t *testing.T, o Options) Backup {
 // restore makes a server from a backup that recovers from the archive, and starts it.
 func (s *system) restore(t *testing.T, id string, more pgproc.Settings) *pgproc.Instance {
 	t.Helper()
-	p := instance(t)
+	p := instanceOf(t, s.bin)
 	if err := p.Prepare(); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Account().MakeDir(p.DataDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.r.Restore(soon(t), id, p.DataDir(), RestoreOptions{
-		Own: p.Account().Own, Tablespaces: filepath.Join(p.Dir(), "tablespaces"),
+	_, err := s.e.Restore(patient(t), id, p.DataDir(), RestoreOptions{
+		Own: p.Account().Own, Tablespaces: filepath.Join(p.Dir(), "tablespaces"), Combine: p.Combine,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -368,8 +378,8 @@ func TestFailedBackup(t *testing.T) {
 	if _, err := other.Take(soon(t), s.LocalDSN("postgres"), Options{ID: "other", Node: "n1"}); err == nil {
 		t.Error("a backup of another system was taken")
 	}
-	if _, err := s.r.Take(soon(t), s.LocalDSN("postgres"), Options{ID: "less", Incremental: true}); err == nil {
-		t.Error("an incremental backup was taken")
+	if _, err := s.r.Take(soon(t), s.LocalDSN("postgres"), Options{ID: "less", Node: "n1", Base: "none"}); !errors.Is(err, ErrNotExist) {
+		t.Errorf("an incremental backup of what is not there: %v", err)
 	}
 	objects, err := store.List(t.Context(), "c/")
 	if err != nil {

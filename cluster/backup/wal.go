@@ -323,18 +323,24 @@ func (r *Repository) LimitOf(ctx context.Context, timeline int32) (Limit, error)
 // it has: what an old primary completed and could not archive before it was lost, its successor has, too.
 func (r *Repository) Missing(ctx context.Context, local []Segment, size int64) ([]Segment, error) {
 	a, err := r.archived(ctx, size)
-	if err != nil || len(a.segments) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	return a.missing(local), nil
+}
+
+func (a archived) missing(local []Segment) (missing []Segment) {
+	if len(a.segments) == 0 {
+		return nil
 	}
 	first := a.segments[0].Number
 	for _, s := range a.segments {
 		first = min(first, s.Number)
 	}
-	var missing []Segment
 	for _, s := range local {
 		if s.Number > first && !a.has(s) {
 			missing = append(missing, s)
 		}
 	}
-	return missing, nil
+	return missing
 }

@@ -1,8 +1,10 @@
 package pgproc
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
@@ -90,6 +92,14 @@ func (a Account) sysProcAttr() *syscall.SysProcAttr {
 		attr.Credential = &syscall.Credential{Uid: a.UID, Gid: a.GID, Groups: a.groups}
 	}
 	return attr
+}
+
+// Command is a program that runs under the account, in an environment of its own.
+func (a Account) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.SysProcAttr, cmd.Dir = a.sysProcAttr(), "/"
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
+	return cmd
 }
 
 // Own gives a file or directory to the account.

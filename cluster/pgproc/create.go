@@ -2,9 +2,12 @@ package pgproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -74,6 +77,17 @@ func (p *Instance) Restore(noSync bool, unpack func(dir string) error) error {
 	})
 }
 
+// Combine makes one data directory, which is there and empty, of a base backup and the incremental ones after it. moves gives the
+// new place of each tablespace. Restore and Fill call what calls it.
+func (p *Instance) Combine(ctx context.Context, chain []string, into string, moves map[string]string) error {
+	args := []string{"--no-sync", "--output=" + into}
+	for _, from := range slices.Sorted(maps.Keys(moves)) {
+		args = append(args, "--tablespace-mapping="+from+"="+moves[from])
+	}
+	_, err := p.runIn(ctx, into, "pg_combinebackup", append(args, chain...)...)
+	return err
+}
+
 // CopyData fills an empty data directory with a copy of another, stopped, one. Tests start from a template so.
 func (p *Instance) CopyData(ctx context.Context, from string) error {
 	return p.create(true, func(dir string) error {
@@ -99,7 +113,7 @@ func (p *Instance) create(noSync bool, fill func(dir string) error) (err error) 
 	if err := killAll(dir, fills); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(dir+".chain")); err != nil { // the latter is an incremental restore's
 		return err
 	}
 	if err := p.cfg.Account.MakeDir(dir, 0o700); err != nil {

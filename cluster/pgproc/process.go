@@ -166,7 +166,7 @@ func worksIn(pid int, dataDir string) bool { return runsIn(pid, dataDir, servers
 func servers(program string) bool { return strings.HasPrefix(program, "postgres") }
 
 func fills(program string) bool {
-	return servers(program) || program == "initdb" || program == "pg_basebackup" || program == "cp"
+	return servers(program) || program == "initdb" || program == "pg_basebackup" || program == "pg_combinebackup" || program == "cp"
 }
 
 func runsIn(pid int, dir string, which func(program string) bool) bool {

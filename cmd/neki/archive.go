@@ -50,7 +50,13 @@ func walCommand(name, args string, count int, run func(context.Context, []string
 func openArchive(cfg settings.Backup, account pgproc.Account, dir string) (agent.Archive, error) {
 	var store backup.Store
 	var err error
+	var backrest *backup.PgBackRestConfig
 	switch {
+	case cfg.PgBackRest.Used():
+		backrest = &backup.PgBackRestConfig{Program: cfg.PgBackRest.Program, Options: cfg.PgBackRest.Options}
+		if err = backrest.Check(); err == nil {
+			err = ownRepository(account, cfg.PgBackRest.Options)
+		}
 	case cfg.Directory != "":
 		store, err = backup.NewDirStore(cfg.Directory)
 	case cfg.S3 != (settings.S3{}):
@@ -62,7 +68,18 @@ func openArchive(cfg settings.Backup, account pgproc.Account, dir string) (agent
 		return agent.Archive{}, err
 	}
 	program, err := ownProgram(account, dir)
-	return agent.Archive{Store: store, Program: program, MaxRate: int64(cfg.MaxRate) << 20}, err
+	return agent.Archive{Store: store, PgBackRest: backrest, Program: program, MaxRate: int64(cfg.MaxRate) << 20, Incremental: cfg.Incremental}, err
+}
+
+// ownRepository makes the directory of a pgBackRest repository on disk, which the program writes as the servers' account.
+func ownRepository(account pgproc.Account, options map[string]string) error {
+	if kind := options["repo1-type"]; kind != "" && kind != "posix" || options["repo1-host"] != "" {
+		return nil
+	}
+	if _, err := os.Stat(options["repo1-path"]); err == nil {
+		return nil
+	}
+	return account.MakeDir(options["repo1-path"], 0o750)
 }
 
 func openS3(cfg settings.S3) (*backup.S3Store, error) {
@@ -81,7 +98,7 @@ func openS3(cfg settings.S3) (*backup.S3Store, error) {
 
 func backupPolicy(cfg settings.Backup) (admin.BackupPolicy, error) {
 	interval, retention, err := cfg.Times()
-	off := cfg.Directory == "" && cfg.S3 == (settings.S3{})
+	off := cfg.Directory == "" && cfg.S3 == (settings.S3{}) && !cfg.PgBackRest.Used()
 	return admin.BackupPolicy{Off: off, Interval: interval, Retention: retention, First: firstBackup}, err
 }
 

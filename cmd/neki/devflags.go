@@ -57,6 +57,8 @@ new cluster.`,
 			&cli.StringFlag{Name: "debug", Usage: "`HOST:PORT` of profiles (pprof)"},
 			&cli.StringFlag{Name: "backup", Usage: "`DIR` of backups and archived WAL, \"none\" for neither (default: <data>/backup)"},
 			&cli.StringFlag{Name: "backup-interval", Value: "12h", Usage: "`INTERVAL` from one backup to the next; 0 for none by schedule"},
+			&cli.StringFlag{Name: "backup-engine", Value: "native", Usage: "native, or pgbackrest where that `PROGRAM` is installed"},
+			&cli.IntFlag{Name: "backup-incremental", Usage: "`NUMBER` of incremental backups that may follow a full one; PostgreSQL 17 and newer"},
 			&cli.StringFlag{Name: "postgres-bin", EnvVars: []string{"NEKI_POSTGRES_BIN"}, Usage: "`DIR` of the server binaries; found by itself when not given"},
 			&cli.StringFlag{Name: "postgres-user", Usage: "`USER` that Postgres runs as when neki runs as root (default: postgres)"},
 			&cli.StringSliceFlag{Name: "set", Usage: "`NAME=VALUE` of a parameter, for example replication-lag-tolerable-min=1s; may be repeated"},
@@ -102,7 +104,7 @@ func devOptionsOf(c *cli.Context) (devOptions, error) {
 
 // devBackup says where and when `neki dev` keeps backups.
 func devBackup(c *cli.Context, data string) (settings.Backup, error) {
-	b := settings.Backup{Directory: filepath.Join(data, "backup"), Interval: c.String("backup-interval")}
+	b := settings.Backup{Directory: filepath.Join(data, "backup"), Interval: c.String("backup-interval"), Incremental: c.Int("backup-incremental")}
 	switch dir := c.String("backup"); dir {
 	case "":
 	case "none":
@@ -113,8 +115,18 @@ func devBackup(c *cli.Context, data string) (settings.Backup, error) {
 			return b, err
 		}
 	}
+	switch engine := c.String("backup-engine"); {
+	case engine == "pgbackrest" && b.Directory != "":
+		b.PgBackRest.Options = map[string]string{"repo1-path": b.Directory}
+		b.Directory = ""
+	case engine != "native" && engine != "pgbackrest":
+		return b, usagef("--backup-engine %q is none: native or pgbackrest", engine)
+	}
 	if _, _, err := b.Times(); err != nil {
 		return b, usagef("--backup-interval %q is no interval", b.Interval)
+	}
+	if b.Incremental < 0 {
+		return b, usagef("--backup-incremental %d is less than 0", b.Incremental)
 	}
 	return b, nil
 }
