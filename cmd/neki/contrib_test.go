@@ -1,28 +1,80 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"go.yaml.in/yaml/v3"
 )
 
-// composeFile is what is checked of contrib/compose/compose.yaml. No container is started.
+// composeFile is what contrib/compose/compose.yaml may hold: keys of the compose specification, those that are used. Another one is
+// an error, as with `docker compose config`. No container is started.
 type composeFile struct {
-	Services map[string]struct {
-		Hostname string
-		Command  []string
-		Volumes  []string
-		Secrets  []string
+	Name     string
+	Common   any `yaml:"x-neki"`
+	Services map[string]composeService
+	Volumes  map[string]any
+	Secrets  map[string]struct{ File string }
+}
+
+type composeService struct {
+	Image, Hostname, Restart string
+	Build                    struct{ Context, Dockerfile string }
+	Command                  []string
+	Environment              map[string]string
+	Volumes, Secrets, Ports  []string
+	StopGracePeriod          string                                `yaml:"stop_grace_period"`
+	DependsOn                map[string]struct{ Condition string } `yaml:"depends_on"`
+}
+
+// checkService says what compose would refuse of a service, host ports that are taken already among it.
+func checkService(dir string, file *composeFile, s composeService, taken map[string]bool) (problems []string) {
+	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if _, err := os.Stat(filepath.Join(dir, s.Build.Context, s.Build.Dockerfile)); s.Image == "" || s.Build.Dockerfile == "" || err != nil {
+		say("image %q is built by %q: %v", s.Image, s.Build.Dockerfile, err)
 	}
-	Volumes map[string]any
-	Secrets map[string]any
+	for on, how := range s.DependsOn {
+		if _, ok := file.Services[on]; !ok || !slices.Contains([]string{"service_started", "service_healthy", "service_completed_successfully"}, how.Condition) {
+			say("it depends on %s, %s", on, how.Condition)
+		}
+	}
+	for _, p := range s.Ports {
+		host, container, ok := strings.Cut(p, ":")
+		for _, n := range []string{host, container} {
+			if v, err := strconv.Atoi(n); err != nil || v < 1 || v > 65535 {
+				ok = false
+			}
+		}
+		if !ok || taken[host] {
+			say("port %s", p)
+		}
+		taken[host] = true
+	}
+	for _, v := range s.Volumes {
+		parts := strings.Split(v, ":")
+		if len(parts) < 2 || len(parts) > 3 || !filepath.IsAbs(parts[1]) || len(parts) == 3 && parts[2] != "ro" {
+			say("volume %s", v)
+		} else if _, err := os.Stat(filepath.Join(dir, parts[0])); err != nil && strings.HasPrefix(v, "./") {
+			say("volume %s: %v", v, err)
+		}
+	}
+	if _, err := time.ParseDuration(s.StopGracePeriod); err != nil && s.StopGracePeriod != "" {
+		say("stop_grace_period: %v", err)
+	}
+	if !slices.Contains([]string{"", "no", "always", "on-failure", "unless-stopped"}, s.Restart) {
+		say("restart: %s", s.Restart)
+	}
+	return problems
 }
 
 // TestCompose holds the compose file to the program: commands, flags, configurations, host names, certificates.
@@ -33,8 +85,16 @@ func TestCompose(t *testing.T) {
 		t.Fatal(err)
 	}
 	var file composeFile
-	if err := yaml.Unmarshal(text, &file); err != nil {
+	strict := yaml.NewDecoder(bytes.NewReader(text))
+	strict.KnownFields(true)
+	if err := strict.Decode(&file); err != nil {
 		t.Fatal(err)
+	}
+	taken := map[string]bool{}
+	for name, s := range file.Services {
+		for _, problem := range checkService(dir, &file, s, taken) {
+			t.Errorf("%s: %s", name, problem)
+		}
 	}
 	certified := file.Services["certificates"].Command
 	for name, s := range file.Services {
