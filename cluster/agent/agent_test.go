@@ -258,6 +258,45 @@ func (r *running) mustQuery(b *bench, sql, want string) {
 	}
 }
 
+// A primary that resigned, and is chosen again as the candidate was lost, serves like any other, and resigns anew when it is to:
+// a position of its first resignation would say that it acknowledges nothing while it does.
+func TestResignTwice(t *testing.T) {
+	b := newBench(t)
+	a := b.primary()
+	lead := func(op string, term int64) agent.LeadOrder {
+		return agent.LeadOrder{Order: agent.Order{Epoch: 1, Term: term, OpID: op}}
+	}
+	fence := func(op string, term int64) catalog.LSN {
+		if _, err := a.Fence(b.soon(), agent.FenceOrder{Order: lead(op, term).Order}); err != nil {
+			t.Fatal(err)
+		}
+		st, err := a.Status(b.soon())
+		if err != nil || st.FencedLSN == 0 || st.Writable {
+			t.Fatalf("fenced: %+v, %v", st, err)
+		}
+		return st.FencedLSN
+	}
+	if _, err := a.Lead(b.soon(), lead("lead", 1)); err != nil {
+		t.Fatal(err)
+	}
+	first := fence("fence", 1)
+	b.claim("a", 2)
+	if _, err := a.Recruit(b.soon(), lead("recruit", 2).Order); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Promote(b.soon(), lead("promote", 2)); err != nil {
+		t.Fatal(err)
+	}
+	a.until(b, "primary of term 2 that serves", serving)
+	if st, err := a.Status(b.soon()); err != nil || !st.Writable || st.FencedLSN != 0 {
+		t.Fatalf("serves again: %+v, %v", st, err)
+	}
+	a.mustQuery(b, "SELECT (pg_logical_emit_message(true, 'test', '') IS NOT NULL)::text", "true")
+	if second := fence("fence again", 2); second <= first {
+		t.Errorf("it resigned at %v, and then at %v", first, second)
+	}
+}
+
 func TestProvisionAndLag(t *testing.T) {
 	b := newBench(t)
 	a := b.primary()

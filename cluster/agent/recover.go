@@ -213,6 +213,9 @@ func (r *runner) promote(ctx context.Context, o LeadOrder) (Result, error) {
 	}
 	p, before := r.a.memory.get()
 	open := !recovery && !before.Closed && p.BarrierTerm == o.Term
+	if !open { // a position at which it resigned, if it did, was of an earlier term: the next resignation has one of its own
+		r.a.fencedLSN.Store(0)
+	}
 	err = r.a.memory.changeMember(func(m *Member) {
 		m.Source, m.Term, m.Led, m.Closed = nil, 0, true, !open
 		m.Peers, m.Standbys, m.Acks = slices.Clone(o.Peers), slices.Clone(o.Standbys), o.Acks
@@ -243,6 +246,7 @@ func (r *runner) promote(ctx context.Context, o LeadOrder) (Result, error) {
 	if err := r.open(ctx); err != nil {
 		return Result{}, err
 	}
+	r.a.clearPhase() // it may have resigned in an earlier term, and led on
 	return Result{Done: append(did, "barrier acknowledged")}, nil
 }
 
