@@ -349,7 +349,7 @@ func (c *Session) runSegment(end byte) error {
 	snap := c.srv.cfg.Cluster.Snapshot()
 	if len(snap.Shards) > 1 {
 		c.placeOps(w.ops, snap)
-		if c.several(w.ops) || c.stx != nil && c.stx.implicit {
+		if c.several(w.ops) || c.stx != nil && c.stx.implicit || end == 'H' && c.mayReachOthers(w.ops) {
 			c.joinSegment(w.ops, end)
 			return c.runMixed(end, snap)
 		}
@@ -390,6 +390,7 @@ func (c *Session) runSegment(end byte) error {
 			c.allowRetry(role, attempt)
 			w.relay.Healable = w.mayBeStale && attempt == 0 && c.status == 'I'
 		}
+		c.parsed = (c.parsed || !c.open) && parseOnly(w.ops)
 		c.open = c.open || end == 'H' // whatever comes of it
 		err = w.relay.Run(sc, w.out, w.answers)
 		if err == nil && w.relay.Stale {

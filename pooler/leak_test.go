@@ -111,18 +111,19 @@ func TestStateStaysWithItsClient(t *testing.T) {
 				}
 				return got != others
 			}
-			for how, f := range leave {
-				capacity(1)
-				a := g.connect("")
-				_, _ = trySimple(a, k.make)
-				f(a)
-				b := g.connect("")
-				if got := shown(b, k.show); leaks(got) {
-					t.Errorf("after the first left by %s, another client sees %q; it is %q and %q", how, got, own, others)
+			for _, size := range poolSizes {
+				capacity(size)
+				for how, f := range leave {
+					a := g.connect("")
+					_, _ = trySimple(a, k.make)
+					f(a)
+					b := g.connect("")
+					if got := shown(b, k.show); leaks(got) {
+						t.Errorf("pool of %d: after the first left by %s, another client sees %q; it is %q and %q", size, how, got, own, others)
+					}
+					_ = b.Close(t.Context())
 				}
-				_ = b.Close(t.Context())
 			}
-			capacity(2)
 			a, b := g.connect(""), g.connect("")
 			_, _ = trySimple(a, k.make)
 			if strings.Contains(k.name, "value of a sequence") { // kept from the first question on

@@ -217,7 +217,7 @@ func (c *Session) leaveParsed() error {
 	if err := c.settleOpen(); err != nil {
 		return err
 	}
-	c.parsed = false
+	c.parsed, c.work.plans, c.parsing = false, c.work.plans[:0], c.parsing[:0]
 	c.releaseIfFree()
 	return nil
 }

@@ -82,7 +82,16 @@ func (c *Session) connection(role catalog.Role, shard string, snap *catalog.Snap
 			return nil, err
 		}
 	} else if shard != "" && c.place.shard != shard {
-		return nil, errSecondShard(c.place.shard, shard)
+		have := c.place.shard
+		if err := c.leaveParsed(); err != nil {
+			return nil, err
+		}
+		if c.lease != nil {
+			return nil, errSecondShard(have, shard)
+		}
+		if err := c.acquireFit(role, shard, snap, attempt); err != nil {
+			return nil, err
+		}
 	}
 	if c.status != 'E' {
 		if err := c.fitLease(); err != nil {

@@ -248,6 +248,9 @@ func (c *Session) replyReady() error {
 // runParts runs a string of statements of which some are not a server's: one after the other, neighbours that a server
 // answers in one message. The text before and after a group is blanked, so that error positions stay right.
 func (c *Session) runParts(text []byte, parts []plan.Part, snap *catalog.Snapshot) error {
+	if refused := c.checkSyntax(text, parts, snap); refused != nil {
+		return c.refuseQuery(refused)
+	}
 	own := append([]plan.Part(nil), parts...)
 	c.work.parts = c.work.parts[:0]
 	return c.runRest(text, own, snap)

@@ -2,6 +2,7 @@ package pooler
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"neki/catalog"
@@ -338,9 +339,21 @@ func (c *Session) anywhereOf(ops []op) string {
 	return ""
 }
 
+// mayReachOthers reports whether a segment runs a statement on the shard of its keys, outside of a transaction, to which
+// messages may follow that go to other shards: there is no Sync yet.
+func (c *Session) mayReachOthers(ops []op) bool {
+	if c.status != 'I' || c.stx != nil || c.open && !c.parsed {
+		return false
+	}
+	return slices.ContainsFunc(ops, func(o op) bool { return o.typ == 'E' && o.err == nil && o.plan != nil && overShards(o.plan) })
+}
+
 // joinSegment begins a transaction for a segment that goes to several places, if it is not in one. One statement alone
 // sees to that itself.
 func (c *Session) joinSegment(ops []op, end byte) {
+	if c.leaveParsed() != nil { // the connection is lost, and with it nothing but what is parsed again
+		c.open = false
+	}
 	if c.status != 'I' || c.open || c.stx != nil {
 		return
 	}

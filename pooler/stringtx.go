@@ -1,6 +1,8 @@
 package pooler
 
 import (
+	"strings"
+
 	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/pooler/plan"
@@ -15,6 +17,37 @@ import (
 type stringRest struct {
 	text  []byte
 	parts []plan.Part
+}
+
+// checkSyntax finds a statement of a string that a server can't parse: then none of the string is run. What the gateway's
+// own parser does not know, the server may, which is of another version.
+func (c *Session) checkSyntax(text []byte, parts []plan.Part, snap *catalog.Snapshot) *pgerr.Error {
+	for i := range parts {
+		if parts[i].Plan.ParseError == nil {
+			continue
+		}
+		sc, err := c.connection(catalog.RolePrimary, "", snap, 0)
+		if err != nil {
+			return pgerr.From(err)
+		}
+		_, err = sc.Exec(syntaxQuery(string(text[parts[i].Start:parts[i].End])), c.work.answers)
+		c.status = sc.Status()
+		c.releaseIfFree()
+		if e := pgerr.From(err); e != nil && e.Code == pgerr.SyntaxError {
+			at := characters(text, parts[i].Start) + e.InternalPosition - int32(len(syntaxProbe))
+			return pgerr.New(pgerr.SyntaxError, "%s", e.Message).WithPosition(max(at, 1))
+		}
+	}
+	return nil
+}
+
+// syntaxProbe comes before the statement that a server is to parse and not to run: a string is parsed as a whole first.
+const syntaxProbe = "SELECT neki_nothing; "
+
+// syntaxQuery makes a statement that fails if sql does not parse.
+func syntaxQuery(sql string) string {
+	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	return "DO " + quoted("BEGIN EXECUTE "+quoted(syntaxProbe+sql)+"; EXCEPTION WHEN undefined_column THEN NULL; END")
 }
 
 // enterString puts the next statement of a string into the transaction that it belongs to, and gives how many of rest go
