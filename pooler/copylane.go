@@ -75,7 +75,7 @@ func (l *copyLane) end(message []byte) {
 }
 
 func (l *copyLane) exchange(out []byte, over func() bool) {
-	err := l.sc.Exchange(out, make([]byte, memberBuffer), func(chunk []byte) (bool, error) {
+	err := l.sc.Exchange(out, make([]byte, memberBuffer), nil, func(chunk []byte) (bool, error) {
 		_, err := l.hear(chunk)
 		return over(), err
 	})

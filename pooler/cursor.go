@@ -73,7 +73,7 @@ func (c *Session) declare(s *spread, outside bool) error {
 func (cur *cursor) open(keep bool) error {
 	s := cur.portal.spread
 	var err error
-	if !keep && s.node == nil && len(s.legs) == 1 {
+	if !keep && s.plan.Spread.Spec == nil && len(s.legs) == 1 {
 		cur.columns, err = s.description()
 		return err
 	}

@@ -211,6 +211,9 @@ func (s *spread) makeLegs(snap *catalog.Snapshot) error {
 func (s *spread) open() error {
 	sp := s.plan.Spread
 	s.columns = sp.Spec.Columns()
+	if sp.Through > 0 {
+		return nil
+	}
 	env := s.c.virtualEnv(nil)
 	env.Budget, env.Caller = s.budget, s
 	if err := s.bind(env); err != nil {
@@ -499,8 +502,8 @@ func (s *spread) nextRows() (rows []byte, n int, err error) {
 		return s.encode(s.node, s.columns)
 	case len(s.legs) == 0:
 		return nil, 0, io.EOF
-	case len(sp.Legs[0].Merge) > 0:
-		return s.encode(s.legs[0], sp.Legs[0].Columns[:sp.Pass])
+	case sp.Through > 0:
+		return s.legs[0].mergedRaw()
 	}
 	for {
 		rows, n, err = s.legs[s.at].raw()

@@ -22,6 +22,7 @@ type legNode struct {
 
 	legs      *fanout.Legs
 	rows      exec.Node
+	merged    *fanout.RawMerge // in place of rows: see plan.Spread.Through
 	described bool
 	opened    bool          // by the engine
 	kept      []*exec.Batch // read ahead because another leg needed the connections
@@ -64,6 +65,10 @@ func (l *legNode) start() error {
 	for i, k := range l.leg.Merge {
 		keys[i] = fanout.Key{Column: k.Column, OID: k.OID, Desc: k.Desc, NullsFirst: k.NullsFirst}
 	}
+	if through := s.plan.Spread.Through; through > 0 {
+		l.merged = fanout.MergeRaw(l.legs, width, through, l.decoding(), keys, s.session, l.other)
+		return nil
+	}
 	l.rows = fanout.Merge(l.legs, width, l.decoding(), keys, s.session, l.other)
 	return nil
 }
@@ -71,7 +76,7 @@ func (l *legNode) start() error {
 // format gives the form in which column i of the leg is asked for: as the client wants it when it is passed on, else in
 // binary if the engine reads it so.
 func (l *legNode) format(i int) int16 {
-	if i < l.spread.plan.Spread.Pass {
+	if sp := l.spread.plan.Spread; i < max(sp.Pass, sp.Through) {
 		return formatOf(l.spread.formats, i)
 	}
 	if datum.Known(l.leg.Columns[i].Type.OID) {
@@ -215,6 +220,21 @@ func (l *legNode) Close() error {
 	l.spread.budget.Give(l.took)
 	l.kept, l.took = nil, 0
 	return nil
+}
+
+// mergedRaw gives the rows of a leg whose shards' rows are merged, as they came.
+func (l *legNode) mergedRaw() (rows []byte, n int, err error) {
+	if l.over {
+		return nil, 0, io.EOF
+	}
+	if err := l.start(); err != nil {
+		return nil, 0, err
+	}
+	rows, n, err = l.merged.Next(l.spread.ctx)
+	if err == io.EOF {
+		l.end()
+	}
+	return rows, n, err
 }
 
 // raw gives the rows of the leg as they came.

@@ -6,9 +6,10 @@ import (
 )
 
 // Exchange sends out and calls on with each chunk of the answer until that reports done or fails: for answers that are
-// read rather than relayed. buf is room to read into. A failure marks the connection broken.
-func (sc *ServerConn) Exchange(out, buf []byte, on func(chunk []byte) (done bool, err error)) error {
-	if err := sc.conn.Exchange(out, buf, nil, on); err != nil {
+// read rather than relayed. buf is room to read into; more, if not nil, gives more of it for a long answer. A failure marks the
+// connection broken.
+func (sc *ServerConn) Exchange(out, buf []byte, more func() []byte, on func(chunk []byte) (done bool, err error)) error {
+	if err := sc.conn.Exchange(out, buf, more, on); err != nil {
 		sc.broken = true
 		return fmt.Errorf("%s: %w", sc.Node(), err)
 	}

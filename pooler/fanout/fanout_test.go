@@ -102,6 +102,106 @@ func TestMergeKeepsTheOrder(t *testing.T) {
 	}
 }
 
+// rawRowsOf reads a RawMerge to its end.
+func rawRowsOf(t *testing.T, m *RawMerge, width int, format Format) []string {
+	t.Helper()
+	var out []string
+	for {
+		rows, n, err := m.Next(t.Context())
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; n > 0; n-- {
+			size := int(binary.BigEndian.Uint32(rows[1:])) + 1
+			if got := int(binary.BigEndian.Uint16(rows[5:])); got != width {
+				t.Fatalf("a row has %d columns, want %d", got, width)
+			}
+			cells := make([]datum.Datum, width)
+			if err := (&decoder{width: width, binary: format}).row(rows[:size], cells); err != nil {
+				t.Fatal(err)
+			}
+			text := ""
+			for _, d := range cells {
+				data, _, _ := d.Wire()
+				text += string(data) + " "
+			}
+			out = append(out, text)
+			rows = rows[size:]
+		}
+		if len(rows) > 0 {
+			t.Fatalf("%d bytes behind the last row", len(rows))
+		}
+	}
+}
+
+// TestRawMergeKeepsTheOrder: by keys of each kind, rows come in the order that Postgres gives them in, and so do those of
+// more legs than a round of the tournament has.
+func TestRawMergeKeepsTheOrder(t *testing.T) {
+	conns := connect(t, 5)
+	for _, test := range []struct {
+		name, order string
+		keys        []Key
+	}{
+		{"int", "a, d, b", []Key{{Column: 0, OID: datum.Int8OID}, {Column: 3, OID: datum.NumericOID}, {Column: 1, OID: datum.TextOID}}},
+		{"descending", "a DESC, d, b", []Key{{Column: 0, OID: datum.Int8OID, Desc: true, NullsFirst: true}, {Column: 3, OID: datum.NumericOID}, {Column: 1, OID: datum.TextOID}}},
+		{"nulls first", "a NULLS FIRST, d DESC NULLS LAST, b", []Key{
+			{Column: 0, OID: datum.Int8OID, NullsFirst: true}, {Column: 3, OID: datum.NumericOID, Desc: true}, {Column: 1, OID: datum.TextOID},
+		}},
+		{"text", "b, a, d", []Key{{Column: 1, OID: datum.TextOID}, {Column: 0, OID: datum.Int8OID}, {Column: 3, OID: datum.NumericOID}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			const columns = `SELECT a, b, c, d FROM (SELECT CASE WHEN g % 7 > 0 THEN (g * 7919 % 41 - 20)::int8 * 400000000000000000 END a,
+ (chr(97 + g % 11) || repeat('x', g % 300)) COLLATE "C" b, repeat('c', g % 50) c, g / 8.0 d, g FROM generate_series(1, 2000) g) x`
+			var sql []string
+			for i := range conns {
+				sql = append(sql, fmt.Sprintf("%s WHERE g %% 5 = %d ORDER BY %s", columns, i, test.order))
+			}
+			legs := Start(queries(conns, sql...), false)
+			got := rawRowsOf(t, MergeRaw(legs, 4, 3, nil, test.keys, &datum.Session{}, nil), 3, nil)
+			legs.Close()
+			whole := Start(queries(conns[:1], columns+" ORDER BY "+test.order), false)
+			want := rawRowsOf(t, MergeRaw(whole, 4, 3, nil, nil, &datum.Session{}, nil), 3, nil)
+			whole.Close()
+			if d := cmp.Diff(want, got); d != "" || len(got) != 2000 {
+				t.Errorf("%d rows: %s", len(got), d)
+			}
+		})
+	}
+}
+
+func TestRawIntegers(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "-1": -1, "9223372036854775807": 1<<63 - 1, "-9223372036854775808": -1 << 63, "4294967295": 1<<32 - 1} {
+		if n, ok := textInt([]byte(text)); !ok || n != want {
+			t.Errorf("%q: %d, %v", text, n, ok)
+		}
+	}
+	for _, text := range []string{"", "-", "1.5", "12345678901234567890", "x"} {
+		if n, ok := textInt([]byte(text)); ok {
+			t.Errorf("%q is taken for %d", text, n)
+		}
+	}
+	for _, test := range []struct {
+		oid  uint32
+		cell []byte
+		want int64
+	}{
+		{datum.Int2OID, []byte{255, 254}, -2},
+		{datum.Int4OID, []byte{255, 255, 255, 255}, -1},
+		{datum.OIDOID, []byte{255, 255, 255, 255}, 1<<32 - 1},
+		{datum.Int8OID, []byte{128, 0, 0, 0, 0, 0, 0, 0}, -1 << 63},
+	} {
+		if n, ok := rawInt(test.oid, test.cell, true); !ok || n != test.want {
+			t.Errorf("%d %v: %d, %v", test.oid, test.cell, n, ok)
+		}
+	}
+	if _, ok := rawInt(datum.Int8OID, []byte{1}, true); ok {
+		t.Error("an int8 of one byte")
+	}
+}
+
 // TestReadersPace: a leg is only a few pieces ahead of its reader, however much its server has to say; closed early, the
 // connection can be used again.
 func TestReadersPace(t *testing.T) {

@@ -50,12 +50,16 @@ type Piece struct {
 	Lost  bool         // ... and the connection with it
 }
 
-// Sizes of what a leg holds: pieceSize of rows make a piece, and ahead pieces wait for the reader.
+// Sizes of what a leg holds: pieceSize of rows make a piece, and ahead pieces wait for the reader. A leg whose answer is
+// long reads moreSize at once.
 const (
 	pieceSize = 32 << 10
 	ahead     = 2
 	readSize  = 16 << 10
+	moreSize  = 64 << 10
 )
+
+func moreRoom() []byte { return make([]byte, moreSize) }
 
 // Legs are the legs of a statement. Its methods are for the goroutine that started them.
 type Legs struct {
@@ -243,7 +247,7 @@ func (g *leg) exchange() {
 	if g.types, g.req.Out, err = g.req.Conn.Translator(g.req.Out); err != nil {
 		g.failed = true
 		g.give(Piece{Kind: Failed, Err: pgerr.From(err)})
-	} else if err = g.req.Conn.Exchange(g.req.Out, make([]byte, readSize), g.onChunk); err != nil {
+	} else if err = g.req.Conn.Exchange(g.req.Out, make([]byte, readSize), moreRoom, g.onChunk); err != nil {
 		g.failed = true
 		failure := Piece{Kind: Failed, Lost: true, Err: pgerr.New(pgerr.ConnectionFailure, "%v", err)}
 		if pgerr.Code(err) == pgerr.NotImplemented { // the connection is given up by intent

@@ -58,7 +58,28 @@ func (s *sharding) mergeQuery() (bool, error) {
 	i := e.addLeg(l)
 	top.FromClause = []*sqlparse.Node{rangeOf(e.legName(i), nil)}
 	top.LimitCount, top.LimitOffset, top.LimitOption = sqlparse.Clone(st.LimitCount), sqlparse.Clone(st.LimitOffset), st.LimitOption
-	return true, e.finish(top, nil)
+	if err := e.finish(top, nil); err != nil {
+		return true, err
+	}
+	if st.LimitCount == nil && st.LimitOffset == nil && comparedAsGiven(keys, len(q.outs)) {
+		s.plan.Spread.Through = len(q.outs)
+	}
+	return true, nil
+}
+
+// comparedAsGiven reports whether rows can be merged in whatever format the client asks for: text of other types depends on
+// settings, and may have lost digits. Columns behind the first outs ones are the gateway's own.
+func comparedAsGiven(keys []mergeKey, outs int) bool {
+	for _, k := range keys {
+		switch k.OID {
+		case datum.Int2OID, datum.Int4OID, datum.Int8OID, datum.OIDOID, datum.TextOID, datum.VarcharOID:
+		default:
+			if k.Column < outs {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // mergeKey is a MergeKey of which it is known whether its column is ordered by bytes.

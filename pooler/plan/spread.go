@@ -22,6 +22,10 @@ type Spread struct {
 	// described as a shard describes them. Spec is nil when nothing else is to be done with them.
 	Pass int
 
+	// Through > 0: nothing is to be done with the rows of the one leg but to merge them, so its first Through columns may be given
+	// as they come, in the client's format, in place of what Spec makes of them, which is the same.
+	Through int
+
 	// Spec makes the answer of the legs' rows. It is opened with an exec.Env whose Caller is a LegOpener.
 	Spec *exec.Spec
 
