@@ -65,6 +65,8 @@ type Agent struct {
 	Role         string `yaml:"role"`          // replica or rdonly; an empty shard's first replica becomes the primary
 	Host         string `yaml:"host"`          // as others reach the instance
 	Port         int    `yaml:"port"`
+	// TLS is the certificate that Postgres shows; with ca all who come by the network must use TLS, other instances included.
+	TLS TLS `yaml:"tls"`
 }
 
 // Backup says where the backups and the WAL of all shards are kept, and when backups are taken. Agents and admins of a

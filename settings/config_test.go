@@ -67,7 +67,7 @@ func TestLoadConfig(t *testing.T) {
 			},
 			Maps: []string{"m alice@x alice"}, PasswordsFile: "p",
 		},
-		Agent: Agent{"/data", "/usr/lib/postgresql/15/bin", "postgres", "sh1", "rdonly", "db1", 5433},
+		Agent: Agent{"/data", "/usr/lib/postgresql/15/bin", "postgres", "sh1", "rdonly", "db1", 5433, TLS{}},
 		Backup: Backup{
 			S3:       S3{"s3.local:9000", "b", "p", "r", "k", "f", "ca.pem"},
 			Interval: "6h", Retention: "7 days", MaxRate: 50,

@@ -35,6 +35,8 @@ type Config struct {
 	Account      pgproc.Account
 	Settings     pgproc.Settings // the profile's; they come before the defaults, not before what replication needs
 
+	ServerTLS ServerTLS // what the server shows; none: no TLS
+
 	Listen string      // of the API; default 127.0.0.1:0
 	URL    string      // of the API as others reach it; default from the listener
 	TLS    *tls.Config // must ask for client certificates
@@ -198,6 +200,9 @@ func (a *Agent) run(ctx context.Context) error {
 		return fmt.Errorf("agent %s: %w", a.cfg.Node, err)
 	}
 	defer unlock()
+	if _, err := a.copyCertificates(); err != nil {
+		return fmt.Errorf("agent %s: %w", a.cfg.Node, err)
+	}
 	listener, err := a.listen()
 	if err != nil {
 		return fmt.Errorf("agent %s: %w", a.cfg.Node, err)
@@ -216,6 +221,7 @@ func (a *Agent) run(ctx context.Context) error {
 	group.Go(func() error { return a.register(gctx) })
 	group.Go(func() error { return a.watchArchive(gctx) })
 	group.Go(func() error { return a.fillArchive(gctx) })
+	group.Go(func() error { return a.renewCertificates(gctx) })
 	group.Go(func() error { return a.runOrders(gctx) })
 	err = group.Wait()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {

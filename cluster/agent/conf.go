@@ -21,7 +21,7 @@ func (a *Agent) settings() pgproc.Settings {
 	if a.cfg.Role == catalog.RoleRdonly { // long reports rather than fresh data
 		s["max_standby_streaming_delay"] = "30s"
 	}
-	s = s.With(a.cfg.Settings).With(a.archiveSettings()).With(m.Parameters)
+	s = s.With(a.cfg.Settings).With(a.archiveSettings()).With(m.Parameters).With(a.tlsSettings())
 	s["cluster_name"] = a.cfg.Node
 	s["primary_conninfo"], s["primary_slot_name"], s["restore_command"] = "", "", ""
 	if m.Source != nil && decide.Sources(p, m.Term) {
@@ -82,8 +82,8 @@ func (r *runner) calmDown(ctx context.Context) {
 // replicationDSN is libpq's: the password is in a file, so that pg_settings doesn't show it.
 func (a *Agent) replicationDSN(from Source) string {
 	return fmt.Sprintf("host=%s port=%d user=%s application_name=%s passfile=%s connect_timeout=2 keepalives_idle=2 "+
-		"keepalives_interval=1 keepalives_count=2 tcp_user_timeout=4000 sslmode=prefer gssencmode=disable",
-		from.Host, from.Port, RoleReplication, a.cfg.Node, quoteConninfo(a.passfile()))
+		"keepalives_interval=1 keepalives_count=2 tcp_user_timeout=4000 %s gssencmode=disable",
+		from.Host, from.Port, RoleReplication, a.cfg.Node, quoteConninfo(a.passfile()), a.sslMode())
 }
 
 func (a *Agent) passfile() string { return filepath.Join(a.pg.SocketDir(), "pgpass") }
@@ -132,9 +132,9 @@ func (a *Agent) hba() []pgproc.HBARule {
 	// What it resigned from is over once it has promised a later term: it is a standby then.
 	resigned := p.ResignedTerm != 0 && p.ResignedTerm == p.OwnTerm && p.RevokedBelowTerm <= p.OwnTerm
 	if !m.Closed && !resigned && a.selfFenced.Load() == 0 {
-		return pgproc.DefaultHBA(RoleReplication)
+		return a.onlyTLS(pgproc.DefaultHBA(RoleReplication))
 	}
-	return pgproc.ClosedHBA(RoleReplication)
+	return a.onlyTLS(pgproc.ClosedHBA(RoleReplication))
 }
 
 // writeConf brings the server's files in line with what the agent remembers.

@@ -530,8 +530,8 @@ func (r *runner) replace(ctx context.Context, o ReplaceOrder, anew bool) (Result
 func (r *runner) awaitCheckpoint(ctx context.Context, source Source) error {
 	ctx, cancel := context.WithTimeout(ctx, sourceLimit)
 	defer cancel()
-	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%d user=%s dbname=postgres passfile=%s sslmode=prefer",
-		source.Host, source.Port, RoleReplication, quoteConninfo(r.a.passfile())))
+	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%d user=%s dbname=postgres passfile=%s %s",
+		source.Host, source.Port, RoleReplication, quoteConninfo(r.a.passfile()), r.a.sslMode()))
 	if err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func runAgent(ctx context.Context, p *process) error {
 		return err
 	}
 	one, err := agent.New(agent.Config{
-		Archive: archive, Cluster: p.cfg.Cluster, Node: p.cfg.ID, Shard: a.Shard, Role: role, Cell: p.cfg.Cell, Dir: dir, Host: a.Host,
+		ServerTLS: agent.ServerTLS(a.TLS), Archive: archive, Cluster: p.cfg.Cluster, Node: p.cfg.ID, Shard: a.Shard, Role: role, Cell: p.cfg.Cell, Dir: dir, Host: a.Host,
 		Port: a.Port, Installation: installation, Account: account, Listen: p.cfg.RPC.Listen, URL: p.cfg.RPC.URL,
 		TLS: p.rpc.server, Token: p.rpc.token, Store: p.store, StopPostgres: p.flags.Bool("stop-postgres"),
 		Version: version(), Log: p.log, Progress: func(step string) { p.log.Info("progress", "step", step) },
