@@ -91,8 +91,12 @@ func (s *Schema) await(ctx context.Context, c *call, j *catalog.Job) error {
 		}
 		news := now.Step != said.Step || now.Error != said.Error || now.Progress != said.Progress && time.Since(saidAt) > noticeEvery
 		if now.State == catalog.JobRunning && now.Step != "" && news {
+			n := progressNotice(now)
+			if now.Error != "" && now.Error != said.Error {
+				n = n.WithDetail("%s", now.Error) // once: later steps may be of an attempt that it has not failed
+			}
 			said, saidAt = *now, time.Now()
-			c.notice(progressNotice(now))
+			c.notice(n)
 		}
 		return true
 	})
@@ -107,14 +111,10 @@ func (s *Schema) await(ctx context.Context, c *call, j *catalog.Job) error {
 }
 
 func progressNotice(j *catalog.Job) *pgerr.Error {
-	n := pgerr.Notice("%s: %.0f %%, %s", j.Target, 100*j.Progress, j.Step)
 	if j.BytesTotal > 0 {
-		n = pgerr.Notice("%s: %.0f %%, %s, %d of %d MB", j.Target, 100*j.Progress, j.Step, j.BytesDone>>20, j.BytesTotal>>20)
+		return pgerr.Notice("%s: %.0f %%, %s, %d of %d MB", j.Target, 100*j.Progress, j.Step, j.BytesDone>>20, j.BytesTotal>>20)
 	}
-	if j.Error != "" {
-		return n.WithDetail("%s", j.Error)
-	}
-	return n
+	return pgerr.Notice("%s: %.0f %%, %s", j.Target, 100*j.Progress, j.Step)
 }
 
 // jobEnd is what the CALL says of a job that has ended.

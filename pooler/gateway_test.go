@@ -203,6 +203,7 @@ func TestLoginRefusals(t *testing.T) {
 		{"nologin", func(c *pgx.ConnConfig) { c.User, c.Password = "nologin", "x" }, "28000"},
 		{"expired", func(c *pgx.ConnConfig) { c.User, c.Password = "expired", "x" }, "28P01"},
 		{"unknown parameter", func(c *pgx.ConnConfig) { c.RuntimeParams["nosuch"] = "1" }, "42704"},
+		{"setting without its underscores", func(c *pgx.ConnConfig) { c.RuntimeParams["options"] = "-c neki.target=replica" }, "42704"},
 		{"unknown setting", func(c *pgx.ConnConfig) { c.RuntimeParams["options"] = "-c __neki.taget=replica" }, "42704"},
 		{"bad setting", func(c *pgx.ConnConfig) { c.RuntimeParams["options"] = "-c __neki.target=both" }, "22023"},
 	} {

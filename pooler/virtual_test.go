@@ -190,6 +190,10 @@ func TestOwnSettings(t *testing.T) {
 	}
 	for sql, code := range map[string]string{
 		"SET __neki.taget = 'replica'":                               pgerr.UndefinedObject,
+		"SET neki.target = 'replica'":                                pgerr.UndefinedObject,
+		"SHOW neki.target":                                           pgerr.UndefinedObject,
+		"SELECT set_config('neki.target', 'replica', false)":         pgerr.UndefinedObject,
+		"SELECT current_setting('neki.target')":                      pgerr.UndefinedObject,
 		"SET __neki.target = 'both'":                                 pgerr.InvalidParameterValue,
 		"SHOW __neki.nosuch":                                         pgerr.UndefinedObject,
 		"BEGIN; SET __neki.target = 'replica'":                       pgerr.ActiveSQLTransaction,

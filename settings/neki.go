@@ -125,9 +125,29 @@ type Neki struct {
 // Default gives the values that a session has when nobody set anything.
 func Default() Neki { return Neki{Wait: time.Second} }
 
-// IsNeki reports whether name is in neki's own namespace, known or not.
+// IsNeki reports whether name is in neki's own namespace, known or not. A known one without the underscores, such as
+// neki.target, is there too and unknown: Postgres would take it as a parameter of nobody's, and reads that the user means
+// for a replica would go on to the primary.
 func IsNeki(name string) bool {
-	return len(name) >= len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix)
+	if len(name) >= len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) {
+		return true
+	}
+	_, short := withoutUnderscores(name)
+	return short
+}
+
+// withoutUnderscores gives the setting that name is meant for, when it lacks only the underscores of its prefix.
+func withoutUnderscores(name string) (string, bool) {
+	const bare = len(Prefix) - len("__")
+	if len(name) < bare || !strings.EqualFold(name[:bare], Prefix[len("__"):]) {
+		return "", false
+	}
+	for i := range table {
+		if full := table[i].Name; strings.EqualFold(name, full[len("__"):]) {
+			return full, true
+		}
+	}
+	return "", false
 }
 
 // Set returns n with the named setting changed to the text: 42704 for a name that is not there, 22023 for a bad value.
@@ -173,6 +193,9 @@ func Names() []string {
 
 func unknownSetting(name string) error {
 	e := pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", name)
+	if meant, ok := withoutUnderscores(name); ok {
+		return e.WithHint("Perhaps you meant \"%s\".", meant)
+	}
 	names := Names()
 	if near := pgerr.Nearest(name, names); near != "" {
 		return e.WithHint("Perhaps you meant \"%s\".", near)

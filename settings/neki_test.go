@@ -53,6 +53,8 @@ func TestSet(t *testing.T) {
 		{"__neki.target", "", "", "22023", "Available values: primary, replica, rdonly, auto."},
 		{"__neki.taget", "auto", "", "42704", `Perhaps you meant "__neki.target".`},
 		{"__neki.replica_recncy", "off", "", "42704", `Perhaps you meant "__neki.replica_recency".`},
+		{"neki.target", "replica", "", "42704", `Perhaps you meant "__neki.target".`},
+		{"NEKI.Shard", "sh1", "", "42704", `Perhaps you meant "__neki.shard".`},
 		{"__neki.", "off", "", "42704", "The settings of neki are: __neki.fanout, "},
 		{"__neki.zzzzzzzzzzzzzzzz", "off", "", "42704", "The settings of neki are: "},
 		{"__neki.replica_consistency", "Session", "session", "", ""},

@@ -54,11 +54,24 @@ func (s *Shard) endOp(v *Verdict, how string) bool {
 	return true
 }
 
+// whyNoCandidate says what is wrong with the member that an operator named for a switchover.
+func (s *Shard) whyNoCandidate(c *Member) string {
+	switch {
+	case c == nil:
+		return "is no member of the shard"
+	case c.ID == s.Rule.Leader:
+		return "leads already"
+	case c.Rdonly:
+		return "is rdonly: it never leads"
+	}
+	return "can't lead: it is to be " + c.desired()
+}
+
 // beginSwitchover checks, without any effect on clients, whether a switchover can be done, and begins it.
 func (s *Shard) beginSwitchover(v *Verdict, trouble Trouble) bool {
 	l := s.member(s.Rule.Leader)
 	if c := s.member(s.Op.Candidate); s.Op.Candidate != "" && (c == nil || c.Rdonly || c.ID == s.Rule.Leader || c.desired() != catalog.DesiredRun) {
-		return s.endOp(v, fmt.Sprintf("refused: %s can't become the leader", s.Op.Candidate))
+		return s.endOp(v, fmt.Sprintf("refused: %s %s", s.Op.Candidate, s.whyNoCandidate(c)))
 	}
 	if trouble == Fine && l.Promises.ResignedTerm == s.Rule.Term {
 		return false // an earlier one is being taken back

@@ -143,8 +143,8 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 
 func onUsageError(c *cli.Context, err error, _ bool) error {
 	where := "neki"
-	if c.Command != nil && c.Command.Name != "" && c.Command.Name != where {
-		where += " " + c.Command.Name
+	if c.Command != nil && c.Command.HelpName != "" {
+		where = c.Command.HelpName
 	}
 	return usagef("%v; `%s --help` lists the flags", err, where)
 }
@@ -152,7 +152,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 // noArguments refuses words that no flag takes.
 func noArguments(c *cli.Context) error {
 	if c.Args().Present() {
-		return usagef("neki %s takes no argument %q; `neki %s --help` lists the flags", c.Command.Name, c.Args().First(), c.Command.Name)
+		return usagef("%s takes no argument %q; `%[1]s --help` lists the flags", c.Command.HelpName, c.Args().First())
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func jsonValue(types *pgtype.Map, oid uint32, text []byte) ([]byte, error) {
 func groupCommand(name, usage, description string, commands ...*cli.Command) *cli.Command {
 	return &cli.Command{
 		Name: name, Usage: usage, Description: description, Category: categoryOperate, Subcommands: commands,
-		OnUsageError: onUsageError, HideHelpCommand: true,
+		OnUsageError: onUsageError, HideHelpCommand: true, UsageText: "neki " + name + " COMMAND [command options]",
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usagef("unknown command %q; `neki %s --help` lists the commands", c.Args().First(), name)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 
 	"neki/internal/pgerr"
@@ -237,7 +238,9 @@ func aboutBackends(name string) bool {
 
 // namesSetting reports whether a text may name a setting of the gateway.
 func namesSetting(text string) bool {
-	return strings.Contains(strings.ToLower(text), settings.Prefix)
+	text = strings.ToLower(text)
+	return strings.Contains(text, settings.Prefix) || strings.Contains(text, strings.TrimLeft(settings.Prefix, "_")) &&
+		slices.ContainsFunc(settings.Names(), func(name string) bool { return strings.Contains(text, strings.TrimLeft(name, "_")) })
 }
 
 // namesSchema reports whether the text of a DDL statement names the virtual schema: as "neki." or after SCHEMA. It may
