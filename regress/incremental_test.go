@@ -54,7 +54,7 @@ func incrementalBackups(t *testing.T, args ...string) {
 	run(t, conn, "INSERT INTO t VALUES (-5, 'too late')")
 	into := filepath.Join(c.dir, "restored")
 	run(t, conn, "CALL neki.restore_cluster('"+at+"', '"+into+"')")
-	restored := &devCluster{dir: into, data: into, args: append([]string{"--replicas", "1", "--backup-interval", "0"}, args...)}
+	restored := &devCluster{dir: into, data: into, args: append([]string{"--replicas", "2", "--backup-interval", "0"}, args...)}
 	program, err := nekiProgram()
 	if err == nil {
 		err = restored.start(program)
