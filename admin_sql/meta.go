@@ -130,18 +130,8 @@ func defaultClause(a Argument) string {
 	return ""
 }
 
-// laterFunctions are documented by the commercial system and need what this gateway does not have yet.
-var laterFunctions = map[string]string{
-	"wait_for_ddl": "schema versions",
-}
-
-// unknownFunction is 42883 with the nearest name, or NK013 for one that is only to come.
+// unknownFunction is 42883 with the nearest name.
 func (s *Schema) unknownFunction(schema, name string, position int32) *pgerr.Error {
-	if what, ok := laterFunctions[name]; ok && schema == MetaSchemaName {
-		return notImplemented(notImplementedFunction, "function %s.%s (%s)", schema, name, what).
-			WithHint("SELECT name, arguments, purpose FROM __neki.list_metafuncs() lists what there is.").
-			WithPosition(position)
-	}
 	err := pgerr.New(pgerr.UndefinedFunction, "function %s.%s does not exist", schema, name).WithPosition(position)
 	if _, ok := s.Procedure(name); ok && schema == SchemaName {
 		return err.WithHint("neki.%s is a procedure: use CALL neki.%s(...).", name, name)

@@ -60,7 +60,7 @@ const replacedWait = 100 * time.Millisecond
 // primaryAgain reports whether the statement is to be run again on the shard's primary. The lease is gone then.
 func (c *Session) primaryAgain(err error) bool {
 	r := c.work.relay
-	if err == nil && !r.Retry || clientError(err) != nil || !c.movable() || !r.Untouched() {
+	if err == nil && !r.Retry || clientError(err) != nil || givenUp(err) || !c.movable() || !r.Untouched() {
 		return false
 	}
 	node, shard := c.place.node, c.place.shard
@@ -291,6 +291,9 @@ func (c *Session) forgetSegment() {
 // describeLoss gives the error of a statement whose connection was lost.
 func (c *Session) describeLoss(err error) *pgerr.Error {
 	r := c.work.relay
+	if givenUp(err) {
+		return c.describeGivenUp(pgerr.From(err))
+	}
 	name := ""
 	if c.place.node != nil {
 		name = c.place.node.ID
@@ -301,6 +304,19 @@ func (c *Session) describeLoss(err error) *pgerr.Error {
 	undone := len(r.Farewell) > 0 && r.Field('C') == pgerr.AdminShutdown && r.Untouched() // so it says before a commit only
 	commits := r.SyncDue() && (c.status == 'I' || c.mayCommit())
 	return lostConnection(name, err, c.place.role == catalog.RolePrimary && commits && !undone)
+}
+
+// givenUp reports whether the gateway itself gave a connection up, because what its server says can't be passed on.
+func givenUp(err error) bool { return pgerr.Code(err) == pgerr.NotImplemented }
+
+// describeGivenUp gives the error of that. Only of what may have changed something, and may be committed, is the outcome unknown.
+func (c *Session) describeGivenUp(why *pgerr.Error) *pgerr.Error {
+	if c.status != 'I' && !c.mayCommit() || c.allOf(func(p *plan.Plan) bool { return p.Kind == sqlparse.KindSelect }) {
+		return why
+	}
+	return pgerr.New(pgerr.TransactionResolutionUnknown, "%s", why.Message).
+		WithDetail("Whether the statement took effect is not known: its answer could not be passed on. %s", why.Detail).
+		WithHint("%s", why.Hint)
 }
 
 // commits reports whether a statement may end a transaction for good.

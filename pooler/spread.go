@@ -94,9 +94,11 @@ func (c *Session) makeSpread(p *plan.Plan, v *plan.Values, f formats, snap *cata
 		return nil, "", err
 	}
 	switch {
-	case p.Spread != nil:
-	case len(shards) == 1 && len(lookups) == 0:
+	case p.Spread == nil && len(shards) == 1 && len(lookups) == 0:
 		return nil, shards[0], errNotSpread
+	case p.Pins != 0:
+		return nil, "", plan.RefuseState(p.Pins)
+	case p.Spread != nil:
 	case len(shards) == 1:
 		p = p.AsSpread()
 	default:
@@ -105,10 +107,6 @@ func (c *Session) makeSpread(p *plan.Plan, v *plan.Values, f formats, snap *cata
 			return nil, "", err
 		}
 		p = whole
-	}
-	if p.Pins != 0 {
-		return nil, "", pgerr.New(pgerr.NotImplemented, "not implemented: [117] a statement over several shards that leaves state in the connection").
-			WithDetail("It leaves: %s.", strings.Join(p.Pins.Reasons(), ", "))
 	}
 	s = &spread{c: c, plan: p, values: v, formats: f, budget: exec.NewBudget(spreadBudget)}
 	if s.role, err = c.spreadRole(p, shards); err != nil {

@@ -242,8 +242,35 @@ func (pin *Pin) storedShard(k *KeyExpr, v *Values, spans []literalSpan) (string,
 	case isWhole(k.OID) && k.Source != KeyParam: // the shard that gets it says what is wrong with it
 		return shards[0], nil
 	}
+	if err := pin.unkeyed(k, v, spans); pgerr.Code(err) == pgerr.NotImplemented {
+		return "", err
+	}
 	return "", unplanned(numberInsertKey, "a value of column \"%s\", the shard key, that the gateway can't read", pin.Index.Column).
 		WithHint("Give it in the column's type and its usual form.")
+}
+
+// unkeyed tells why a key expression's value has no place in the key space.
+func (pin *Pin) unkeyed(k *KeyExpr, v *Values, spans []literalSpan) (err error) {
+	switch k.Source {
+	case KeyConst:
+		_, err = pin.key(k.OID, []byte(k.Const), false, v)
+	case KeyLiteral:
+		for _, s := range spans {
+			if s.slot == k.At && err == nil {
+				_, err = pin.key(k.OID, s.value, false, v)
+			}
+		}
+	case KeyParam:
+		if value, binary, oid, ok := v.param(k); ok && value != nil {
+			_, err = pin.key(oid, value, binary, v)
+		}
+	case KeyEval:
+		if k.At < len(v.Eval) && v.Eval[k.At] != nil {
+			_, err = pin.key(k.OID, v.Eval[k.At], false, v)
+		}
+	case KeyLookup:
+	}
+	return err
 }
 
 // relationShards gives the shards that meet all pins of one relation.

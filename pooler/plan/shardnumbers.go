@@ -2,6 +2,7 @@ package plan
 
 // The stable numbers of NK013 messages about statements over shards: see docs/errors.md. They never change their meaning.
 const (
+	numberState           = 117
 	numberCopyFrom        = 122
 	numberCopyTo          = 123
 	numberCurrentOf       = 201

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	"neki/sqlparse"
 )
@@ -88,11 +89,23 @@ func (s *sharding) reach(sp *Spread) {
 	}
 }
 
+// RefuseState refuses a statement over several shards for what it would leave in the connections.
+func RefuseState(pins Pins) error {
+	if pins == 0 {
+		return nil
+	}
+	return unplanned(numberState, "a statement over several shards that leaves state in the connection").
+		WithDetail("It leaves: %s.", strings.Join(pins.Reasons(), ", "))
+}
+
 // checkQuery refuses what no query over several shards can do.
 func (s *sharding) checkQuery() error {
 	changes := slices.ContainsFunc(s.st.Relations, func(r sqlparse.RelRef) bool { return r.Write })
 	if s.st.Effects.Any(sqlparse.EffectLocks) && !changes {
 		return nil
+	}
+	if err := RefuseState(pinsOf(s.st)); err != nil {
+		return err
 	}
 	if s.st.Effects.Any(writeEffects) {
 		return unplanned(numberChangeInWith, "a change of rows inside a query over several shards").
