@@ -141,7 +141,7 @@ func (x *splitCopy) cancelServers() {
 // take takes data of the client.
 func (x *splitCopy) take(data []byte) error {
 	if x.ctx.Err() != nil {
-		return errCanceled
+		return x.c.cancellation()
 	}
 	x.rows.Write(data)
 	return x.route()
@@ -220,7 +220,7 @@ func (x *splitCopy) send(l *copyLane, row copydata.Row) error {
 // hear finds out whether a server has given up while the client is slow to send more.
 func (x *splitCopy) hear() error {
 	if x.ctx.Err() != nil { // a server that waits for data doesn't notice
-		return errCanceled
+		return x.c.cancellation()
 	}
 	for _, l := range x.lanes {
 		l.poll(x.c.lend().answers)

@@ -57,6 +57,11 @@ func (c *Session) Reword(index int, body []byte) []byte {
 			c.work.relay.HoldReady = true
 			return []byte{}
 		}
+		if c.deadlock.Load() != nil {
+			if err := c.cancellation(); err != errCanceled {
+				return encodeError(nil, err)
+			}
+		}
 	}
 	if !bytes.Contains(body, []byte(`"`+backend.NamePrefix)) {
 		return nil

@@ -192,6 +192,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.applyPauses(s.cfg.Cluster.Snapshot()) // before the first client
 	owned.Go(func() { s.followPauses(background) })
 	owned.Go(func() { s.sweep(background) })
+	owned.Go(func() { s.watchDeadlocks(background) })
 	var accepting sync.WaitGroup
 	logins, endLogins := context.WithCancel(background)
 	defer endLogins()
@@ -211,9 +212,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.endSessions()
 	}
 	s.goroutines.Wait()
-	s.cancels.Wait()
 	stop()
-	owned.Wait()
+	owned.Wait() // who cancel statements, too
+	s.cancels.Wait()
 	s.dbs.close()
 	s.floors.wait()
 	s.roles.wait()

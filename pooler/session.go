@@ -128,6 +128,7 @@ type Session struct {
 	since       atomic.Int64  // Unix nanoseconds of the last change of state
 	lastPlan    atomic.Pointer[plan.Plan]
 	leasedShard atomic.Pointer[string]
+	deadlock    atomic.Pointer[deadlockVictim]
 	committing  atomic.Bool   // the message in hand ends a transaction: no cancel is passed on
 	hit         atomic.Bool   // a cancel was passed on for the message in hand
 	leaving     atomic.Bool   // drain: end when outside a transaction
@@ -140,6 +141,7 @@ type Session struct {
 	writeSince  time.Time     // it began to wait for the client to take more of that
 
 	mu        sync.Mutex
+	backends  []shardBackend        // of the transaction, when it is on several shards
 	active    *backend.ServerConn   // running a statement of this client: a cancel may be sent to it
 	feeders   []*backend.ServerConn // wait for COPY data of this client; cancels go by interrupt
 	cause     *pgerr.Error          // why the session must end

@@ -158,7 +158,7 @@ func (c *Session) readTags(ctx context.Context, legs *fanout.Legs) (tag string, 
 		case err == io.EOF:
 			return tag, -1, nil
 		case err != nil:
-			return "", -1, errCanceled
+			return "", -1, c.cancellation()
 		case p.Kind == fanout.Failed:
 			return "", p.Leg, p.Err
 		case p.Kind == fanout.Completed && p.Leg == 0:

@@ -271,6 +271,7 @@ func (c *Session) join(role catalog.Role, shard string, snap *catalog.Snapshot) 
 		c.dropLease() // where it is now can't be told
 		return err
 	}
+	c.publishBackends()
 	return nil
 }
 
@@ -367,6 +368,7 @@ func (c *Session) leaveShards() {
 	}
 	c.park()
 	c.stx = nil
+	c.hideBackends()
 	for _, m := range t.members {
 		if m.sc.Status() != 'I' {
 			m.sc.SetVars(m.base)

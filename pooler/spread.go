@@ -413,7 +413,7 @@ func (s *spread) failed(err error) error {
 	canceled := s.ctx.Err() != nil
 	s.close()
 	if canceled && pgerr.Code(err) == pgerr.QueryCanceled {
-		err = errCanceled
+		err = c.cancellation()
 	}
 	if c.stx == nil || s.own {
 		return err

@@ -33,6 +33,7 @@ const (
 	InvalidCatalogName               = "3D000"
 	InvalidSchemaName                = "3F000"
 	SerializationFailure             = "40001"
+	DeadlockDetected                 = "40P01"
 	SyntaxErrorOrAccessRuleViolation = "42000"
 	SyntaxError                      = "42601"
 	InsufficientPrivilege            = "42501"
