@@ -281,6 +281,9 @@ func (f *fixture) CheckTopology(_ context.Context, t *catalog.Topology) []catalo
 	if t.Table("app", "public", "full") != nil {
 		return []catalog.Problem{{Path: "$.databases.app.schemas.public.tables.full", Text: "has rows"}}
 	}
+	if t.Table("app", "public", "elsewhere") != nil {
+		return []catalog.Problem{{Path: "$.databases.app.schemas.public.tables.elsewhere", Text: "is missing on shard \"s2\"", Hint: "Make the tables there first."}}
+	}
 	return nil
 }
 

@@ -102,10 +102,17 @@ func (s *Schema) checkDocument(ctx context.Context, snap *catalog.Snapshot, c *c
 	}
 	err := pgerr.New(pgerr.InvalidParameterValue, "the data topology has problems (%d)", len(problems)).
 		WithDetail("%s", problemLines(problems))
-	if usable {
-		return err.WithHint("force => true sets it despite them.")
+	if !usable {
+		return err
 	}
-	return err
+	hint := "force => true sets it despite them."
+	for _, p := range problems {
+		if p.Hint != "" {
+			hint = p.Hint + " " + hint
+			break
+		}
+	}
+	return err.WithHint("%s", hint)
 }
 
 // topologyProblems is all that stands against a document; usable is false when it is no topology at all.

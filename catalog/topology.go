@@ -234,13 +234,13 @@ func (t *Topology) CheckShards(s *Snapshot) []Problem {
 				if near := pgerr.Nearest(shard, names); near != "" {
 					text += ": perhaps \"" + near + "\" is meant"
 				}
-				problems = append(problems, Problem{"$.shard_groups." + g.UID, text})
+				problems = append(problems, Problem{Path: "$.shard_groups." + g.UID, Text: text})
 			}
 		}
 	}
 	if home := s.Authoritative(); home != nil && t.Authoritative.Shards[0] != home.UID {
 		problems = append(problems, Problem{
-			"$.authoritative_shard_group", "must be on shard \"" + home.UID + "\": the authoritative shard can't be changed",
+			Path: "$.authoritative_shard_group", Text: "must be on shard \"" + home.UID + "\": the authoritative shard can't be changed",
 		})
 	}
 	return problems

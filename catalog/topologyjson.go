@@ -14,6 +14,7 @@ import (
 type Problem struct {
 	Path string // such as $.shard_groups[0].key_ranges[1].start
 	Text string
+	Hint string // what to do about it, if that is not plain
 }
 
 // String gives the path and the text.
@@ -75,7 +76,7 @@ func readJSON(doc []byte) (*jsonNode, []Problem) {
 		}
 	}
 	if r.err != nil {
-		return nil, []Problem{{"$", r.syntaxError()}}
+		return nil, []Problem{{Path: "$", Text: r.syntaxError()}}
 	}
 	return root, r.problems
 }
@@ -151,7 +152,7 @@ func (r *jsonReader) object(n *jsonNode, depth int) {
 		name, _ := r.token().(string)
 		path := n.path + pathStep(name)
 		if seen[name] {
-			r.problems = append(r.problems, Problem{path, "stands here twice"})
+			r.problems = append(r.problems, Problem{Path: path, Text: "stands here twice"})
 		}
 		seen[name] = true
 		n.members = append(n.members, jsonMember{name, r.value(path, depth+1)})

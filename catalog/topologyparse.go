@@ -35,7 +35,7 @@ type topologyParser struct {
 }
 
 func (p *topologyParser) report(n *jsonNode, format string, args ...any) {
-	p.problems = append(p.problems, Problem{n.path, fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, Problem{Path: n.path, Text: fmt.Sprintf(format, args...)})
 }
 
 // isKind reports a node of another kind.

@@ -80,6 +80,7 @@ func (d *databases) names(ctx context.Context) (names []string, err error) {
 // topologyCheck collects problems.
 type topologyCheck struct {
 	ctx      context.Context
+	there    map[string]map[plan.Relation]bool // the tables of a database on shards that are to get rows of it
 	srv      *Server
 	snap     *catalog.Snapshot
 	next     *catalog.Topology
@@ -101,6 +102,7 @@ func (k *topologyCheck) database(name string) {
 		k.report(catalog.PathOf(name, "", ""), "its tables can't be read, so key columns and rows are not checked: %s", pgerr.From(err).Message)
 		return
 	}
+	k.there = make(map[string]map[plan.Relation]bool)
 	all := slices.SortedFunc(table.Rels, func(a, b *plan.Rel) int {
 		return strings.Compare(a.Schema+"\x00"+a.Name, b.Schema+"\x00"+b.Name)
 	})
@@ -120,6 +122,7 @@ func (k *topologyCheck) database(name string) {
 			}
 		}
 		k.rows(name, r, place)
+		k.joined(name, r, place)
 	}
 	k.indexes(name, table)
 }
@@ -180,6 +183,54 @@ func (k *topologyCheck) rows(database string, r *plan.Rel, place *catalog.Table)
 			return
 		}
 	}
+}
+
+// joined reports a table that is missing on a shard which is to have it, and has not had it before.
+func (k *topologyCheck) joined(database string, r *plan.Rel, place *catalog.Table) {
+	if place == nil {
+		return
+	}
+	var before []string
+	if now, err := k.snap.Topology().Place(database, r.Schema, r.Name); err == nil {
+		before = now.Shards()
+	}
+	for _, shard := range place.Shards() {
+		if slices.Contains(before, shard) {
+			continue
+		}
+		tables, known := k.there[shard]
+		if !known {
+			tables = k.tablesOf(shard, database)
+			k.there[shard] = tables
+		}
+		if tables != nil && !tables[plan.Relation{Schema: r.Schema, Name: r.Name}] {
+			k.problems = append(k.problems, catalog.Problem{
+				Path: catalog.PathOf(database, r.Schema, r.Name),
+				Text: "it is missing on shard \"" + shard + "\", which is to have rows of it",
+				Hint: "Make the tables there first: load pg_dump -s of the first shard with __neki.shard set to the new one.",
+			})
+		}
+	}
+}
+
+// tablesOf lists the tables that a database has on a shard; nil when that can't be told, which is reported.
+func (k *topologyCheck) tablesOf(shard, database string) map[plan.Relation]bool {
+	const query = `SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c
+		JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')`
+	tables := make(map[plan.Relation]bool)
+	err := k.srv.control.queryNode(k.ctx, k.snap.PrimaryOf(shard), database, query, nil, func(rows pgx.Rows) error {
+		var r plan.Relation
+		if err := rows.Scan(&r.Schema, &r.Name); err != nil {
+			return err
+		}
+		tables[r] = true
+		return nil
+	})
+	if err != nil {
+		k.report(catalog.PathOf(database, "", ""), "whether shard \"%s\" has its tables can't be seen: %s", shard, pgerr.From(err).Message)
+		return nil
+	}
+	return tables
 }
 
 // someRows tells by its size, since the gateway's role may not read it: one whose rows were deleted counts until VACUUM.
