@@ -84,7 +84,7 @@ p pair
 made timestamptz default now()
 n int8 default nextval('app.numbers'::regclass) sequence app.numbers
 twice int8 default (nextval('app.numbers'::regclass) * 2)
-up text generated upper((mail)::text)
+up text generated
 tags _text
 blind text collation und-u-ks-level2 not deterministic
 tr text collation tr-TR
@@ -126,7 +126,7 @@ func describeRel(table *RelTable, r *Rel) string {
 			{!c.Deterministic, " not deterministic"},
 			{c.NotNull, " not null"},
 			{c.Default != "" && !c.Generated, " default " + c.Default},
-			{c.Generated, " generated " + c.Default},
+			{c.Generated, " generated"},
 			{c.Identity != 0, " identity " + string(rune(c.Identity))},
 			{c.Sequence != Relation{}, " sequence " + c.Sequence.Schema + "." + c.Sequence.Name},
 		} {

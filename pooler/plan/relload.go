@@ -14,7 +14,8 @@ import (
 
 // RelCatalogQuery reads all that a RelCatalog holds, in one statement and so at one time: a document for each relation and
 // type. It needs search_path = pg_catalog, so that names in definitions are qualified. Relations of the system's schemas
-// and temporary ones are left out.
+// and temporary ones are left out. A default is no expression over columns, so it is written without looking at its table: that
+// would wait for whoever has the table locked, who may be the very session that asks.
 const RelCatalogQuery = `
 SELECT pg_catalog.json_build_object('rel', pg_catalog.json_build_object(
   'OID', c.oid::pg_catalog.int8, 'Schema', n.nspname, 'Name', c.relname, 'Kind', c.relkind, 'RowType', c.reltype::pg_catalog.int8,
@@ -27,7 +28,7 @@ SELECT pg_catalog.json_build_object('rel', pg_catalog.json_build_object(
       'CollationName', CASE WHEN l.collprovider = 'd' THEN coalesce(d.j ->> 'daticulocale', d.j ->> 'datlocale', d.j ->> 'datctype')
         ELSE coalesce(pg_catalog.to_jsonb(l) ->> 'colliculocale', pg_catalog.to_jsonb(l) ->> 'colllocale', l.collctype, l.collname) END,
       'Deterministic', coalesce(l.collisdeterministic, true), 'NotNull', a.attnotnull,
-      'Default', pg_catalog.pg_get_expr(x.adbin, x.adrelid), 'Identity', pg_catalog.ascii(a.attidentity::pg_catalog.text),
+      'Default', CASE WHEN a.attgenerated = '' THEN pg_catalog.pg_get_expr(x.adbin, 0) END, 'Identity', pg_catalog.ascii(a.attidentity::pg_catalog.text),
       'Generated', a.attgenerated <> '',
       'Sequence', (SELECT pg_catalog.json_build_array(sn.nspname, s.relname)
         FROM pg_catalog.pg_depend p

@@ -60,7 +60,7 @@ type Column struct {
 	CollationName string // as it orders and maps cases: the database's locale for "default"; such as C, en_US.utf8
 	Deterministic bool   // equal texts are equal bytes
 	NotNull       bool
-	Default       string // expression, names qualified; "" none. Of a generated column, what it is made of
+	Default       string // expression, names qualified; "" none, and of a generated column
 	Identity      byte   // 0, 'a' always, 'd' by default
 	Generated     bool
 	// Sequence is the one that identity, or a default of nextval alone, takes values from; the zero Relation: none.
