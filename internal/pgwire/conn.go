@@ -49,6 +49,7 @@ type exchangeState struct {
 	on      func(chunk []byte) (done bool, err error)
 	unsent  bool // the request is still to be written
 	partial bool // the kernel took only a part of the request
+	bulk    bulkWait
 	fn      func(fd uintptr) bool
 }
 
@@ -247,6 +248,14 @@ func (c *Conn) Exchange(out, buf []byte, more func() []byte, on func(chunk []byt
 }
 
 func (c *Conn) onExchange(fd uintptr) bool {
+	over := c.exchangeOn(fd)
+	if c.exchange.bulk.on {
+		c.exchange.bulk.end(fd)
+	}
+	return over
+}
+
+func (c *Conn) exchangeOn(fd uintptr) bool {
 	x := c.exchange
 	if x.unsent {
 		x.unsent = false
@@ -264,6 +273,9 @@ func (c *Conn) onExchange(fd uintptr) bool {
 	for {
 		n, errno := sysRead(fd, x.buf)
 		switch {
+		case errno == syscall.EAGAIN && x.bulk.on: // what has come since, if little, made no edge
+			x.bulk.end(fd)
+			continue
 		case errno == syscall.EAGAIN:
 			return false
 		case errno == syscall.EINTR:
@@ -283,10 +295,10 @@ func (c *Conn) onExchange(fd uintptr) bool {
 		if done {
 			return true
 		}
-		if n < len(x.buf) {
+		if n < len(x.buf) && (c.interrupted.Load() || !x.bulk.ahead(fd, n, len(x.buf))) {
 			return false
 		}
-		if x.more != nil {
+		if n == len(x.buf) && x.more != nil {
 			x.buf, x.more = x.more(), nil
 		}
 	}
