@@ -70,14 +70,17 @@ func startWithSchema(t testing.TB, replicas int) *gateway {
 func startWithSchemaAnd(t testing.TB, replicas int, parameters func(*settings.Parameters)) *gateway {
 	t.Helper()
 	late := &lateFacts{}
-	g := startGateway(t, gatewayOptions{replicas: replicas, parameters: parameters, config: func(cfg *Config) {
-		cfg.Virtual = admin.New(admin.Inputs{
-			Catalog: cfg.Cluster, Sessions: late, Pools: late, Plans: late, Statements: late,
-			Metrics: prometheus.NewRegistry(), Choice: late, Controls: late,
-		})
-	}})
+	g := startGateway(t, gatewayOptions{replicas: replicas, parameters: parameters, config: late.addSchema})
 	late.server = g.server
 	return g
+}
+
+// addSchema gives a gateway the neki schema; its facts are the server's, which is known when the gateway has started.
+func (l *lateFacts) addSchema(cfg *Config) {
+	cfg.Virtual = admin.New(admin.Inputs{
+		Catalog: cfg.Cluster, Sessions: l, Pools: l, Plans: l, Statements: l,
+		Metrics: prometheus.NewRegistry(), Choice: l, Controls: l,
+	})
 }
 
 func TestVirtualSchema(t *testing.T) {
