@@ -142,7 +142,11 @@ func (s *Schema) drain() body {
 		if !slices.Contains(known, c.text(0)) {
 			return invalidArgument("gateway", c.args[0], known)
 		}
-		return controls.Drain(ctx, c.text(0))
+		if err := controls.Drain(ctx, c.text(0)); err != nil {
+			return err
+		}
+		c.notice(pgerr.Notice("gateway %s takes no clients until it is restarted", c.text(0)))
+		return nil
 	})
 }
 

@@ -225,7 +225,8 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 var errShutdown = pgerr.Fatal(pgerr.AdminShutdown, "terminating connection due to administrator command").
-	WithDetail("The gateway is shutting down.")
+	WithDetail("The gateway is shutting down.").
+	WithHint("Connect to another gateway, or to this one once it has been started again.")
 
 // Drain makes every session end as soon as it is outside a transaction, and refuses new ones.
 func (s *Server) Drain() {

@@ -85,12 +85,15 @@ func (d *dev) missing(snap *catalog.Snapshot) (primaries, others []string) {
 		}
 		s := snap.Shard(n.Shard)
 		leads := s != nil && s.Primary == n.ID
-		if h != nil && !h.Stale && h.State == catalog.StateServing && leads == (h.Role == catalog.RolePrimary) {
-			continue
-		}
 		state := "unknown"
 		if h != nil {
 			state = strings.TrimSuffix(h.State.String()+": "+h.Reason, ": ")
+			if !h.Stale && h.State == catalog.StateServing && leads == (h.Role == catalog.RolePrimary) {
+				if h.LagKnown { // or the settings of a first read may refuse it
+					continue
+				}
+				state += ", lag unknown: " + h.LagReason
+			}
 		}
 		text := fmt.Sprintf("instance %s (%s)", n.ID, state)
 		if leads {
