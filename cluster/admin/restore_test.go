@@ -116,7 +116,7 @@ func TestGapIsRestoredByCopy(t *testing.T) {
 	if r := a.Live().Snapshot().Rule("sh1"); r.Term != 1 || r.Leader != members[0] {
 		t.Errorf("%s leads in term %d", r.Leader, r.Term)
 	}
-	if kinds := strings.ReplaceAll(w.kinds(away), "down ", ""); !strings.Contains(kinds, "fenced rebuild restored") {
+	if kinds := strings.NewReplacer("down ", "", "up ", "").Replace(w.kinds(away)); !strings.Contains(kinds, "fenced rebuild restored") {
 		t.Errorf("events of %s: %s", away, kinds)
 	}
 	w.must(away, "SELECT count(*)::text FROM pg_stat_wal_receiver WHERE sender_port = "+portText(w, members[0]), "1")

@@ -157,15 +157,16 @@ func (a *Agent) stoppedReason() string {
 
 // ask fills in what Postgres says.
 func (s *sampler) ask(ctx context.Context, h catalog.Health) catalog.Health {
-	if err := s.query(ctx, &h); err != nil {
+	err := s.query(ctx, &h)
+	if err != nil {
 		s.disconnect()
-		h.State, h.Reason = catalog.StateUnreachable, "no answer to the health query: "+err.Error()
-		return h
 	}
 	probed := s.a.probed.Load()
 	switch {
-	case probed != nil:
+	case probed != nil: // which is why the query, on a connection of its own, may have had no answer either
 		h.State, h.Reason = catalog.StateUnreachable, "new connections are not answered: "+(*probed).Error()
+	case err != nil:
+		h.State, h.Reason = catalog.StateUnreachable, "no answer to the health query: "+err.Error()
 	case s.a.selfFenced.Load() != 0:
 		h.State, h.Reason = catalog.StateFenced, "fenced itself: nothing proves that it still leads"
 	case h.Role == catalog.RolePrimary && s.a.shut():

@@ -224,7 +224,7 @@ func TestContiguousAndExpire(t *testing.T) {
 		t.Errorf("the last backups went: %v, %d segments, %v", removed, n, err)
 	}
 	removed, n, err = r.Expire(t.Context(), func(b Backup) bool { return b.ID == "b2" || b.ID == "b3" })
-	if d := cmp.Diff([]string{"b1", "gap"}, removed); d != "" || n != 3 || err != nil {
+	if d := cmp.Diff([]string{"gap", "b1"}, removed); d != "" || n != 3 || err != nil {
 		t.Errorf("%s %d segments, %v", d, n, err)
 	}
 	if got, err := r.Contiguous(t.Context(), mid, 0); err != nil || got != (Reach{2, 0x7000000}) {
