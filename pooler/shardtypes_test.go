@@ -112,6 +112,41 @@ func TestP12OwnTypes(t *testing.T) {
 	}
 }
 
+// TestTablesHaveOneOID: columns of a table are said to be of the same table whichever shard the row is on, also when the
+// statement is run again and again and its answer passes as it is.
+func TestTablesHaveOneOID(t *testing.T) {
+	s := startOwnTypes(t)
+	s.everywhere("DROP TABLE t; CREATE TABLE t (k int PRIMARY KEY, v text)")
+	s.onShard(1, "INSERT INTO t VALUES (1, 'v')")
+	s.onShard(2, "INSERT INTO t VALUES (2, 'v')")
+	s.learn()
+	if one, two := s.onShard(1, "SELECT 't'::regclass::oid"), s.onShard(2, "SELECT 't'::regclass::oid"); cmp.Equal(one, two) {
+		t.Fatalf("the shards' own OIDs are the same: %v", one)
+	}
+	conn := s.connect("").PgConn()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var first described
+	for range 4 {
+		for _, key := range []string{"1", "2"} {
+			got := describedOf(t, conn.ExecParams(ctx, "SELECT v FROM t WHERE k = $1", [][]byte{[]byte(key)}, nil, nil, nil).Read())
+			if first.Fields == nil {
+				first = got
+			}
+			if diff := cmp.Diff(first, got); diff != "" {
+				t.Errorf("extended, key %s: %s", key, diff)
+			}
+			results, err := conn.Exec(ctx, "SELECT v FROM t WHERE k = "+key).ReadAll()
+			if err != nil || len(results) != 1 {
+				t.Fatalf("%d results, %v", len(results), err)
+			}
+			if diff := cmp.Diff(first, describedOf(t, results[0])); diff != "" {
+				t.Errorf("simple, key %s: %s", key, diff)
+			}
+		}
+	}
+}
+
 func moodArray(t *testing.T, s *shards) uint32 {
 	t.Helper()
 	var oid uint32

@@ -9,14 +9,17 @@ import (
 const readySize = 6
 
 // whole passes a chunk if it is the whole answer of one statement and has nothing in it but what a statement that succeeds
-// outside of a transaction is answered with: no error, notice or change of a parameter. false: nothing was done.
+// outside of a transaction is answered with: no error, notice or change of a parameter. On another shard than that whose
+// types clients know, rows of which the answer tells no columns have no OIDs in them: the session has seen to it.
+// false: nothing was done.
 func (r *Relay) whole(chunk []byte) bool {
 	r.Whole = false // what comes is the first chunk, or there are several
 	end := len(chunk) - readySize
-	if end < 0 || string(chunk[end:]) != "Z\x00\x00\x00\x05I" || r.types != nil {
+	if end < 0 || string(chunk[end:]) != "Z\x00\x00\x00\x05I" {
 		return false
 	}
 	var rows uint64
+	var columns []byte // the body of the RowDescription
 	tagAt, tagEnd := 0, 0
 	for at := 0; at < end; {
 		if end-at < 5 {
@@ -29,7 +32,12 @@ func (r *Relay) whole(chunk []byte) bool {
 		switch chunk[at] {
 		case 'D':
 			rows++
-		case 'T', '1', '2', 'n':
+		case 'T':
+			if columns != nil {
+				return false
+			}
+			columns = chunk[at+5 : at+1+int(size)]
+		case '1', '2', 'n':
 		case 'C':
 			if tagEnd > 0 {
 				return false
@@ -40,10 +48,19 @@ func (r *Relay) whole(chunk []byte) bool {
 		}
 		at += 1 + int(size)
 	}
-	if tagEnd == 0 {
+	var m *TypeMap
+	if r.types != nil && columns != nil {
+		if m = r.types.now.Load(); !m.plain(columns) {
+			return false
+		}
+	}
+	if tagEnd == 0 || !r.passWhole(chunk[tagAt:tagEnd], rows) {
 		return false
 	}
-	return r.passWhole(chunk[tagAt:tagEnd], rows)
+	if m != nil {
+		m.tables(columns)
+	}
+	return true
 }
 
 // passWhole tells the session what it would have heard message by message.

@@ -158,13 +158,7 @@ func (t *Types) describe(body []byte) (shape rowShape, embeds bool, err error) {
 			return nil, false, errShortMessage
 		}
 		at += end + 1
-		if table := binary.BigEndian.Uint32(body[at:]); table >= firstOwnOID {
-			home := m.relations[table] // 0, of no table, is all that can be said of one that is not known
-			binary.BigEndian.PutUint32(body[at:], home)
-			if home == 0 {
-				binary.BigEndian.PutUint16(body[at+4:], 0)
-			}
-		}
+		m.table(body[at:])
 		oid := binary.BigEndian.Uint32(body[at+6:])
 		var home uint32
 		if m, home, err = t.home(m, oid); err != nil {
@@ -186,6 +180,49 @@ func (t *Types) describe(body []byte) (shape rowShape, embeds bool, err error) {
 }
 
 var errShortMessage = pgerr.New(pgerr.ProtocolViolation, "a shard sent a message that ends too early")
+
+// table puts the home's OID of a table in the place of the shard's; a column's number is behind it.
+func (m *TypeMap) table(column []byte) {
+	table := binary.BigEndian.Uint32(column)
+	if table < firstOwnOID {
+		return
+	}
+	home := m.relations[table] // 0, of no table, is all that can be said of one that is not known
+	binary.BigEndian.PutUint32(column, home)
+	if home == 0 {
+		binary.BigEndian.PutUint16(column[4:], 0)
+	}
+}
+
+// plain reports whether the columns of the body of a RowDescription have types of Postgres's own alone, without OIDs in
+// their values, so that tables is all that has to be done with it. It changes nothing. m may be nil: nothing is plain then.
+func (m *TypeMap) plain(body []byte) bool {
+	if m == nil || len(body) < 2 {
+		return false
+	}
+	at := 2
+	for range binary.BigEndian.Uint16(body) {
+		end := bytes.IndexByte(body[at:], 0)
+		if end < 0 || len(body) < at+end+19 {
+			return false
+		}
+		at += end + 19
+		if oid := binary.BigEndian.Uint32(body[at-12:]); oid >= firstOwnOID || m.embeds(oid) {
+			return false
+		}
+	}
+	return true
+}
+
+// tables puts the home's OIDs of tables into the body of a RowDescription that is plain.
+func (m *TypeMap) tables(body []byte) {
+	at := 2
+	for range binary.BigEndian.Uint16(body) {
+		at += bytes.IndexByte(body[at:], 0) + 1
+		m.table(body[at:])
+		at += 18
+	}
+}
 
 // parameters puts the home's OIDs into the body of a ParameterDescription.
 func (t *Types) parameters(body []byte) error {
