@@ -9,6 +9,7 @@ import (
 	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/internal/pgwire"
+	"neki/sqlparse"
 )
 
 // backends answers functions about server processes for a session. Pids of the gateway's sessions are told from those of
@@ -143,7 +144,7 @@ func (c *Session) signalTarget(pid int32, what, superuser string) (*Session, err
 		return nil, nil
 	}
 	rows, err := c.onServer(fmt.Sprintf(`SELECT s, s OR pg_catalog.pg_has_role(%s, 'USAGE') OR pg_catalog.pg_has_role('pg_signal_backend', 'USAGE')
-		FROM (SELECT rolsuper AS s FROM pg_catalog.pg_roles WHERE rolname = current_user) AS r`, quoteLiteral(target.user)))
+		FROM (SELECT rolsuper AS s FROM pg_catalog.pg_roles WHERE rolname = current_user) AS r`, sqlparse.QuoteLiteral(target.user)))
 	switch {
 	case err != nil:
 		return nil, err
@@ -156,10 +157,6 @@ func (c *Session) signalTarget(pid int32, what, superuser string) (*Session, err
 			"must be a member of the role whose %s or member of pg_signal_backend", what)
 	}
 	return target, nil
-}
-
-func quoteLiteral(s string) string {
-	return "E'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
 }
 
 func warning(format string, args ...any) *pgerr.Error {

@@ -1,8 +1,6 @@
 package pooler
 
 import (
-	"strings"
-
 	"neki/catalog"
 	"neki/internal/pgerr"
 	"neki/pooler/plan"
@@ -46,8 +44,7 @@ const syntaxProbe = "SELECT neki_nothing; "
 
 // syntaxQuery makes a statement that fails if sql does not parse.
 func syntaxQuery(sql string) string {
-	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-	return "DO " + quoted("BEGIN EXECUTE "+quoted(syntaxProbe+sql)+"; EXCEPTION WHEN undefined_column THEN NULL; END")
+	return "DO " + sqlparse.QuoteLiteral("BEGIN EXECUTE "+sqlparse.QuoteLiteral(syntaxProbe+sql)+"; EXCEPTION WHEN undefined_column THEN NULL; END")
 }
 
 // enterString puts the next statement of a string into the transaction that it belongs to, and gives how many of rest go

@@ -153,33 +153,43 @@ func (t *Types) describe(body []byte) (shape rowShape, embeds bool, err error) {
 	n := int(binary.BigEndian.Uint16(body))
 	at := 2
 	for i := range n {
-		end := bytes.IndexByte(body[at:], 0)
-		if end < 0 || len(body) < at+end+19 {
+		column := nextColumn(body, &at)
+		if column == nil {
 			return nil, false, errShortMessage
 		}
-		at += end + 1
-		m.table(body[at:])
-		oid := binary.BigEndian.Uint32(body[at+6:])
+		m.table(column)
+		oid := binary.BigEndian.Uint32(column[6:])
 		var home uint32
 		if m, home, err = t.home(m, oid); err != nil {
 			return nil, false, err
 		}
-		binary.BigEndian.PutUint32(body[at+6:], home)
+		binary.BigEndian.PutUint32(column[6:], home)
 		if m.embeds(oid) {
 			embeds = true
-			if binary.BigEndian.Uint16(body[at+16:]) == 1 {
+			if binary.BigEndian.Uint16(column[16:]) == 1 {
 				if shape == nil {
 					shape = make(rowShape, n)
 				}
 				shape[i] = oid
 			}
 		}
-		at += 18
 	}
 	return shape, embeds, nil
 }
 
 var errShortMessage = pgerr.New(pgerr.ProtocolViolation, "a shard sent a message that ends too early")
+
+// nextColumn gives what the column at body[*at:] of a RowDescription has behind its name: the table's OID, the column's number,
+// the type's OID, its size and modifier, and the format. *at is then where the next column begins. nil: the message is too short.
+func nextColumn(body []byte, at *int) []byte {
+	const size = 18
+	end := bytes.IndexByte(body[*at:], 0)
+	if end < 0 || len(body) < *at+end+1+size {
+		return nil
+	}
+	*at += end + 1 + size
+	return body[*at-size : *at]
+}
 
 // table puts the home's OID of a table in the place of the shard's; a column's number is behind it.
 func (m *TypeMap) table(column []byte) {
@@ -202,12 +212,11 @@ func (m *TypeMap) plain(body []byte) bool {
 	}
 	at := 2
 	for range binary.BigEndian.Uint16(body) {
-		end := bytes.IndexByte(body[at:], 0)
-		if end < 0 || len(body) < at+end+19 {
+		column := nextColumn(body, &at)
+		if column == nil {
 			return false
 		}
-		at += end + 19
-		if oid := binary.BigEndian.Uint32(body[at-12:]); oid >= firstOwnOID || m.embeds(oid) {
+		if oid := binary.BigEndian.Uint32(column[6:]); oid >= firstOwnOID || m.embeds(oid) {
 			return false
 		}
 	}
@@ -218,9 +227,7 @@ func (m *TypeMap) plain(body []byte) bool {
 func (m *TypeMap) tables(body []byte) {
 	at := 2
 	for range binary.BigEndian.Uint16(body) {
-		at += bytes.IndexByte(body[at:], 0) + 1
-		m.table(body[at:])
-		at += 18
+		m.table(nextColumn(body, &at))
 	}
 }
 
